@@ -1,0 +1,260 @@
+"""Questions in, answers out: what the HTTP service and the command line both call.
+
+An Engine holds one prover and is used by one thread of one process. The body of an answer
+is a pure function of the question, the profile and the model; how long it took is beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from solver import paper
+from solver.config import Config
+from solver.device import DeviceProfile, load_profile
+from solver.errors import InvalidInput, ProofError, Unsupported
+from solver.families import sm90_gemm, sm90_gemm_cost
+from solver.pick import Row, best_rows, find_row
+from solver.problem import Problem
+from solver.report import describe_device, predicted, timeline_events
+from solver.simulator import simulate
+from solver.table import Table
+from solver.units import us_from_ticks
+
+if TYPE_CHECKING:
+    from solver.proof import Proof, Prover
+
+MODEL_VERSION = "1"
+MODELS = ("calibrated", "paper")
+PROOFS = ("full", "none")
+TOP_K_MAX = 64
+TIMELINE_EVENTS_MAX = 64
+
+GIVEN = (
+    "the model: its equations and the profile's constants",
+    "the table: numpy's integer parameters, identified by sha256",
+    "launch registers as the compiler reported them, by compile key",
+)
+LEMMAS = {
+    "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
+    "units": "the closed form over units is the recurrence's longest path",
+    "monotony": "no time falls when a parameter grows, ring depth and early release excepted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked. Raises InvalidInput naming the field that is wrong."""
+
+    problem: Problem
+    device: str = "h200"
+    model: str = "calibrated"
+    proof: str = "full"
+    top_k: int = 1
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("model", MODELS), ("proof", PROOFS)):
+            if getattr(self, name) not in allowed:
+                raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
+        if type(self.top_k) is not int or not 1 <= self.top_k <= TOP_K_MAX:
+            raise InvalidInput("top_k", f"must be an integer between 1 and {TOP_K_MAX}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer's body, and beside it the configuration and the milliseconds each step took."""
+
+    config: Config
+    body: dict[str, Any]
+    timings_ms: dict[str, float] = field(compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON body."""
+        return self.body
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What the model says of one configuration of the user's."""
+
+    body: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON body."""
+        return self.body
+
+
+def tabulate(problem: Problem, device: DeviceProfile, model: str) -> Table:
+    """The priced legal space for a model name.
+
+    Raises Unsupported where the device has no family for the calibrated model.
+    """
+    if model == "paper":
+        return paper.tabulate(problem, device)
+    if sm90_gemm.NAME not in device.families:
+        raise Unsupported(
+            "device",
+            f"{device.name} runs no kernel family; with model paper it can be asked, and "
+            f"{sm90_gemm.NAME} runs on sm_90a devices",
+        )
+    return sm90_gemm_cost.tabulate(problem, device)
+
+
+class Engine:
+    """Picks, proves and simulates. Building one imports z3; ``pick`` alone doesn't need it."""
+
+    def __init__(self) -> None:
+        self._prover: Prover | None = None
+
+    @property
+    def prover(self) -> Prover:
+        """The process's prover, built on first use."""
+        if self._prover is None:
+            from solver.proof import Prover  # noqa: PLC0415 - a bare GPU host has no z3
+
+            self._prover = Prover()
+        return self._prover
+
+    def warm(self, devices: Sequence[str]) -> None:
+        """Build what the first question to each device would otherwise wait for."""
+        for name in devices:
+            profile = load_profile(name)
+            model = "calibrated" if profile.families else "paper"
+            self.optimize(Question(Problem(4096, 4096, 4096), device=name, model=model))
+
+    def optimize(self, question: Question) -> Answer:
+        """The first configuration of the legal space, proved so unless ``proof`` is none."""
+        device = load_profile(question.device)
+        started = time.perf_counter()
+        table = tabulate(question.problem, device, question.model)
+        rows = best_rows(table, question.top_k)
+        picked = time.perf_counter()
+        proof = self._prove(table, rows[0], question) if question.proof == "full" else None
+        proved = time.perf_counter()
+        best = rows[0]
+        body = {
+            "problem": question.problem.to_dict(),
+            "model": question.model,
+            "model_version": MODEL_VERSION,
+            "config": best.config.to_dict(),
+            "kernel": _launch(table, best, question.problem, device),
+            "predicted": predicted(table, best.work, best.kernel, question.problem),
+            "proof": _scope(proof, table),
+            "alternatives": [_alternative(row, best) for row in rows[1:]],
+            "device": describe_device(device, question.model),
+        }
+        timings = {"pick": (picked - started) * 1e3, "proof": (proved - picked) * 1e3}
+        return Answer(best.config, body, timings)
+
+    def _prove(self, table: Table, best: Row, question: Question) -> Proof:
+        proof = self.prover.prove(table, best)
+        if question.model == "paper" and self.prover.search(table) != (best.work, best.kernel):
+            raise ProofError("Z3's own search found another row than the pick")
+        return proof
+
+    def simulate(
+        self, problem: Problem, config: Config, device: str = "h200", model: str = "calibrated"
+    ) -> Simulation:
+        """Play one configuration's events, and say what limits it and how far it is from best.
+
+        Raises IllegalConfig with the first limit the configuration breaks.
+        """
+        question = Question(problem, device=device, model=model)
+        profile = load_profile(device)
+        table = tabulate(problem, profile, model)
+        if model == "paper":
+            paper.check(config, problem, profile)
+        else:
+            sm90_gemm.check(config, problem, profile)
+        row = find_row(table, config)
+        best = best_rows(table)[0]
+        w = table.works
+        run = simulate(
+            load=int(w.load[row.work]),
+            latency=int(w.latency[row.work]),
+            math=int(w.math[row.work]),
+            early=int(w.early[row.work]),
+            epilogue=int(w.epilogue[row.work]),
+            slots=int(table.kernels.slots[row.kernel]),
+            iterations=int(w.iterations[row.work]),
+            units=int(w.units[row.work]),
+            keep_events=TIMELINE_EVENTS_MAX,
+        )
+        if run.wait * int(w.waves[row.work]) != row.wait:
+            raise ProofError("simulator and closed form disagree")
+        return Simulation(
+            {
+                "problem": problem.to_dict(),
+                "model": question.model,
+                "model_version": MODEL_VERSION,
+                "config": config.to_dict(),
+                "kernel": _launch(table, row, problem, profile),
+                "predicted": predicted(table, row.work, row.kernel, problem),
+                "timeline": timeline_events(run.events),
+                "limits": _limits(row, profile),
+                "gap_to_optimum": row.time / best.time - 1,
+                "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
+                "device": describe_device(profile, question.model),
+            }
+        )
+
+
+def _launch(table: Table, row: Row, problem: Problem, device: DeviceProfile) -> dict[str, Any]:
+    c = row.config
+    tiles = -(-problem.m // c.tile_m) * -(-problem.n // c.tile_n)
+    return {
+        "grid": min(tiles * c.split_k, device.limit("sms")),
+        "threads": int(table.kernels.threads[row.kernel]),
+        "smem_bytes": row.smem_bytes,
+        "registers_per_thread": row.registers,
+    }
+
+
+def _limits(row: Row, device: DeviceProfile) -> list[dict[str, Any]]:
+    """Each resource a row uses, its limit, and the share of it."""
+    used = {
+        "smem_bytes": (row.smem_bytes, device.limit("smem_per_block_bytes")),
+        "registers_per_thread": (row.registers, device.limit("registers_per_thread")),
+    }
+    return [
+        {"name": name, "used": value, "limit": limit, "share": value / limit}
+        for name, (value, limit) in used.items()
+    ]
+
+
+def _alternative(row: Row, best: Row) -> dict[str, Any]:
+    return {
+        "config": row.config.to_dict(),
+        "time_us": us_from_ticks(row.time),
+        "wait_us": us_from_ticks(row.wait),
+        "smem_bytes": row.smem_bytes,
+        "registers_per_thread": row.registers,
+        "gap": row.time / best.time - 1,
+    }
+
+
+def _scope(proof: Proof | None, table: Table) -> dict[str, Any]:
+    space = {"configurations": table.size, "works": len(table.first)}
+    if proof is None:
+        return {"status": "not_requested", "space": space}
+    return {
+        "status": "optimal",
+        "space": space,
+        "scope": {
+            "claim": "no legal configuration comes before this one in (time, MATH wait, shared "
+            "memory, registers, configuration fields in order), by the model",
+            "configurations": proof.configurations,
+            "groups": proof.groups,
+            "refuted_by_group_bound": proof.refuted_by_group,
+            "refuted_exactly": proof.refuted_exactly,
+            "finalists_over_event_arrays": proof.finalists,
+            "unrolled_iterations": proof.unrolled,
+            "lemmas": LEMMAS,
+            "controls": "claims of one tick more time, and of one tick more wait, were refuted",
+            "table_sha256": proof.table_sha256,
+            "given": list(GIVEN),
+            "timeline": timeline_events(proof.timeline),
+        },
+    }

@@ -1,0 +1,48 @@
+"""The exceptions of Warpwright, one tree.
+
+WarpwrightError
+├── InvalidInput            the user's value is wrong: names the field and the limit
+│   ├── InvalidProblem      a problem no kernel family can take as it stands
+│   └── IllegalConfig       a configuration that breaks a device or family limit
+├── UnknownDevice           no profile of that name
+├── Unsupported             a device, family or model that does not exist together
+└── ProofError              the solver contradicts itself (a defect of ours)
+"""
+
+from __future__ import annotations
+
+
+class WarpwrightError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class InvalidInput(WarpwrightError):
+    """A value of the user's that breaks a limit.
+
+    ``field`` is the user's own name for the value; the message states the limit.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+class InvalidProblem(InvalidInput):
+    """A problem outside what the solver or a kernel family accepts."""
+
+
+class IllegalConfig(InvalidInput):
+    """A configuration that breaks at least one limit; ``field`` names the first."""
+
+
+class UnknownDevice(InvalidInput):
+    """No device profile of the given name."""
+
+
+class Unsupported(InvalidInput):
+    """A combination that exists in no profile; the message says what does exist."""
+
+
+class ProofError(WarpwrightError):
+    """Z3 and the closed form disagree. Never the user's fault."""

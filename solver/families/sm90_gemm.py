@@ -1,0 +1,298 @@
+"""Legality of the Hopper GEMM family: what a configuration needs and what bounds it.
+
+The kernel is ``kernels/cuda/sm90_gemm.cuh``, its cost ``sm90_gemm_cost``. Every rule here
+is arithmetic over configuration fields, so that one predicate serves a single
+configuration and whole columns of them alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from solver.config import Config
+from solver.device import DeviceProfile
+from solver.errors import IllegalConfig, InvalidProblem
+from solver.problem import Problem
+
+NAME = "sm90_gemm"
+
+WARP = 32
+WARPGROUP = 128
+MMA_M = 64  # rows of one wgmma
+SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
+TMA_ROW_BYTES = 16  # TMA takes row strides that are multiples of this
+STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
+BARRIER_BYTES = 8
+FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
+ROLE_REGISTERS = {2: (40, 232), 3: (32, 160)}  # math_warpgroups: (DMA, MATH) by setmaxnreg
+
+TILE_SHAPES = ((64, 1), (128, 1), (192, 1), (128, 2), (256, 2), (192, 3))  # (tile_m, math_warpgroups)
+TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
+TILE_K = (64, 128)
+STAGES = tuple(range(2, 13))
+MMA_IN_FLIGHT = (0, 1)
+DMA_WARPS = (1, 2)
+REGISTER_SPLIT = (0, 1)
+SPLIT_K = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
+SPLIT_WAVES = 2  # waves up to which splitting k can still even out the last one
+RASTER_GROUP = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CompileKey:
+    """What a kernel is compiled for; everything else is a launch argument."""
+
+    dtype: str
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    math_warpgroups: int
+    register_split: int
+    mma_in_flight: int
+
+    @property
+    def name(self) -> str:
+        """A readable, unique name, also the key of the register table."""
+        return (
+            f"{self.dtype}_{self.tile_m}x{self.tile_n}x{self.tile_k}"
+            f"_w{self.math_warpgroups}_r{self.register_split}_f{self.mma_in_flight}"
+        )
+
+    @property
+    def max_threads(self) -> int:
+        """Threads the kernel is compiled for (``__launch_bounds__``)."""
+        dma = WARPGROUP if self.register_split else 2 * WARP
+        return WARPGROUP * self.math_warpgroups + dma
+
+
+def compile_key(config: Config, dtype: str) -> CompileKey:
+    """The compile key of a configuration."""
+    return CompileKey(
+        dtype,
+        config.tile_m,
+        config.tile_n,
+        config.tile_k,
+        config.math_warpgroups,
+        config.register_split,
+        config.mma_in_flight,
+    )
+
+
+def candidate_keys(dtype: str) -> tuple[CompileKey, ...]:
+    """Every compile key of the family's domain, before the compiler has spoken."""
+    return tuple(
+        CompileKey(dtype, tile_m, tile_n, tile_k, warpgroups, split, flight)
+        for tile_m, warpgroups in TILE_SHAPES
+        for tile_n in TILE_N
+        for tile_k in TILE_K
+        for split in REGISTER_SPLIT
+        for flight in MMA_IN_FLIGHT
+        if not (split and warpgroups not in ROLE_REGISTERS)
+        and tile_m // (MMA_M * warpgroups) * tile_n // 2 <= 208
+    )
+
+
+def chunk_n(tile_n: Any) -> Any:
+    """Columns of one epilogue chunk: the widest of 64, 32, 16, 8 that divides tile_n."""
+    return np.gcd(tile_n, 64)
+
+
+def threads(columns: Mapping[str, Any]) -> Any:
+    """Threads of a CTA: MATH warpgroups, then the DMA warps, padded where registers split."""
+    dma = np.where(columns["register_split"], WARPGROUP, WARP * columns["dma_warps"])
+    return WARPGROUP * columns["math_warpgroups"] + dma
+
+
+def stage_bytes(columns: Mapping[str, Any], element_bytes: int) -> Any:
+    """Shared memory of one slot: an A tile and a B tile."""
+    return (columns["tile_m"] + columns["tile_n"]) * columns["tile_k"] * element_bytes
+
+
+def smem_bytes(columns: Mapping[str, Any], element_bytes: int) -> Any:
+    """Dynamic shared memory of a CTA: ring, epilogue staging, barriers, split-K flag.
+
+    Layout in this order; every part but the last two starts on 1,024 bytes.
+    """
+    staging = (
+        columns["math_warpgroups"]
+        * STAGING_BUFFERS
+        * MMA_M
+        * chunk_n(columns["tile_n"])
+        * element_bytes
+    )
+    ring = columns["stages"] * stage_bytes(columns, element_bytes)
+    return ring + staging + 2 * BARRIER_BYTES * columns["stages"] + FLAG_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTable:
+    """Launch registers by compile key, as one compiler version reported them."""
+
+    nvrtc: str
+    source_hash: str
+    registers: Mapping[str, int]
+    refused: Mapping[str, str]
+
+
+@cache
+def register_table() -> RegisterTable:
+    """The table that ships: every key of the domain is in it, as legal or as refused."""
+    text = resources.files("solver.families").joinpath("sm90_gemm_registers.json").read_text()
+    raw = json.loads(text)
+    return RegisterTable(raw["nvrtc"], raw["source_hash"], raw["registers"], raw["refused"])
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One rule: the field it is about, whether it holds (element-wise), and its words."""
+
+    field: str
+    holds: Any
+    rule: str
+
+
+def problem_limits(problem: Problem) -> None:
+    """Raise InvalidProblem where TMA can't take the problem's rows."""
+    step = TMA_ROW_BYTES // problem.element_bytes
+    if problem.k % step:
+        raise InvalidProblem(
+            "k",
+            f"must be a multiple of {step} for {problem.dtype} (TMA takes rows that are "
+            f"multiples of {TMA_ROW_BYTES} bytes), got {problem.k}",
+        )
+
+
+def kernel_limits(
+    columns: Mapping[str, Any], element_bytes: int, device: DeviceProfile, registers: Any
+) -> tuple[Limit, ...]:
+    """The rules that hold or fail whatever the problem, element-wise over columns.
+
+    ``registers`` is the launch count per thread that the compiler reports.
+    """
+    warpgroups = columns["math_warpgroups"]
+    split = columns["register_split"]
+    block_threads = threads(columns)
+    allocated = -(-block_threads // WARPGROUP) * WARPGROUP * registers
+    dma_role = np.select([warpgroups == w for w in ROLE_REGISTERS], [r[0] for r in ROLE_REGISTERS.values()], 0)
+    math_role = np.select([warpgroups == w for w in ROLE_REGISTERS], [r[1] for r in ROLE_REGISTERS.values()], 0)
+    roles = WARPGROUP * (dma_role + warpgroups * math_role)
+    smem_limit = device.limit("smem_per_block_bytes")
+    register_limit = device.limit("registers_per_sm")
+    thread_limit = device.limit("threads_per_block")
+    return (
+        Limit(
+            "math_warpgroups",
+            np.isin(columns["tile_m"] * 10 + warpgroups, [m * 10 + w for m, w in TILE_SHAPES]),
+            "(tile_m, math_warpgroups) must be one of "
+            + ", ".join(f"({m}, {w})" for m, w in TILE_SHAPES),
+        ),
+        Limit("tile_n", np.isin(columns["tile_n"], TILE_N), f"must be one of {TILE_N}"),
+        Limit("tile_k", np.isin(columns["tile_k"], TILE_K), f"must be one of {TILE_K}"),
+        Limit("stages", np.isin(columns["stages"], STAGES), f"must be one of {STAGES}"),
+        Limit(
+            "mma_in_flight",
+            np.isin(columns["mma_in_flight"], MMA_IN_FLIGHT),
+            f"must be one of {MMA_IN_FLIGHT}",
+        ),
+        Limit(
+            "stages",
+            columns["stages"] - columns["mma_in_flight"] >= 2,
+            "must leave 2 usable slots (a wgmma group in flight holds one)",
+        ),
+        Limit("dma_warps", np.isin(columns["dma_warps"], DMA_WARPS), f"must be one of {DMA_WARPS}"),
+        Limit(
+            "register_split",
+            (split == 0) | ((split == 1) & np.isin(warpgroups, list(ROLE_REGISTERS))),
+            f"must be 0, or 1 with math_warpgroups in {tuple(ROLE_REGISTERS)}",
+        ),
+        Limit(
+            "cluster_m",
+            (columns["cluster_m"] == 1) & (columns["cluster_n"] == 1),
+            "cluster_m and cluster_n must be 1: the family's kernels launch without clusters",
+        ),
+        Limit(
+            "stages",
+            smem_bytes(columns, element_bytes) <= smem_limit,
+            f"shared memory must be at most {smem_limit} bytes per block",
+        ),
+        Limit(
+            "tile_n",
+            registers > 0,
+            "the compiler must build the kernel without spilling (accumulators of this tile do not)",
+        ),
+        Limit(
+            "math_warpgroups",
+            allocated <= register_limit,
+            f"threads x registers must be at most {register_limit} per SM",
+        ),
+        Limit(
+            "register_split",
+            (split == 0) | (roles <= block_threads * registers),
+            "registers asked for by the roles must not exceed those of the launch, or the "
+            "kernel waits for ever",
+        ),
+        Limit(
+            "math_warpgroups",
+            block_threads <= thread_limit,
+            f"threads must be at most {thread_limit} per block",
+        ),
+    )
+
+
+def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tuple[Limit, ...]:
+    """The rules that tie a configuration to the problem, element-wise over columns.
+
+    They keep one of several launches that would do the same work the same way, so that
+    configurations are distinct: no tile beyond the problem, no empty split, no raster group
+    that orders nothing.
+    """
+    tile_m, tile_n = columns["tile_m"], columns["tile_n"]
+    split, group = columns["split_k"], columns["raster_group"]
+    tiles_m = -(-problem.m // tile_m)
+    tiles = tiles_m * -(-problem.n // tile_n)
+    k_iterations = -(-problem.k // columns["tile_k"])
+    widest_m = max(MMA_M, -(-problem.m // MMA_M) * MMA_M)
+    next_n = next((n for n in TILE_N if n >= problem.n), TILE_N[-1])
+    return (
+        Limit("tile_m", tile_m <= widest_m, f"must be at most {widest_m}, m rounded up to {MMA_M}"),
+        Limit("tile_n", tile_n <= next_n, f"must be at most {next_n}, the first that covers n"),
+        Limit("split_k", np.isin(split, SPLIT_K), f"must be one of {SPLIT_K}"),
+        Limit("split_k", split <= k_iterations, "must be at most ceil(k / tile_k)"),
+        Limit(
+            "split_k",
+            (split == 1) | (tiles * (split - 1) < SPLIT_WAVES * sms),
+            f"must be 1 or end at the first value that gives the device's {sms} SMs "
+            f"{SPLIT_WAVES} waves",
+        ),
+        Limit("raster_group", np.isin(group, RASTER_GROUP), f"must be one of {RASTER_GROUP}"),
+        Limit(
+            "raster_group",
+            (group == 1) | ((group <= tiles_m) & (tiles * split > sms)),
+            "must be 1 where one wave holds every tile, and at most ceil(m / tile_m)",
+        ),
+    )
+
+
+def check(config: Config, problem: Problem, device: DeviceProfile, registers: int | None = None) -> None:
+    """Raise IllegalConfig with the first rule that ``config`` breaks for this problem.
+
+    ``registers`` replaces the table's figure by what a compiler has just reported.
+    """
+    problem_limits(problem)
+    if config.family != NAME:
+        raise IllegalConfig("family", f"must be {NAME}, got {config.family!r}")
+    key = compile_key(config, problem.dtype)
+    if registers is None:
+        registers = register_table().registers.get(key.name, 0)
+    columns = config.to_dict()
+    rules = kernel_limits(columns, problem.element_bytes, device, registers)
+    for limit in (*rules, *launch_limits(columns, problem, device.limit("sms"))):
+        if not np.all(limit.holds):
+            raise IllegalConfig(limit.field, f"{limit.rule}; got {columns[limit.field]}")

@@ -1,0 +1,268 @@
+"""What a configuration of the Hopper GEMM family costs: parameters of the recurrence.
+
+Physical terms, each with its constant in the profile (``models.sm90_gemm``; ``docs/model.md``
+has the equations, units and sources). Everything is tabulated in floating point once per
+problem and rounded to integer ticks, so that pick, proof and simulator share one table.
+
+Two levels keep it fast: a *work row* fixes what decides time per iteration (tile, wgmma in
+flight, split, raster), a *row* adds what only changes ring depth or threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from solver.device import DeviceProfile
+from solver.families import sm90_gemm as family
+from solver.problem import Problem
+from solver.recurrence import Ticks
+from solver.table import Kernels, Table, Works
+from solver.units import TICKS_PER_US
+
+KERNEL_FIELDS = (
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "stages",
+    "mma_in_flight",
+    "dma_warps",
+    "math_warpgroups",
+    "register_split",
+    "cluster_m",
+    "cluster_n",
+)
+WORK_FIELDS = ("tile_m", "tile_n", "tile_k", "mma_in_flight", "math_warpgroups")
+LAUNCH_FIELDS = ("split_k", "raster_group")
+
+Columns = Mapping[str, Ticks]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpace:
+    """Every legal kernel of the family on one device, whatever the problem.
+
+    ``works`` has one entry per distinct combination of WORK_FIELDS; the kernels of work w
+    are the slice ``first[w] : first[w] + count[w]``, with their extremes beside it.
+    """
+
+    kernels: Kernels
+    works: Columns
+    first: Ticks
+    count: Ticks
+    slots_max: Ticks
+    setup_min: Ticks
+
+
+@cache
+def kernel_space(device: DeviceProfile, dtype: str, element_bytes: int) -> KernelSpace:
+    """The legal kernels, sorted by work; built once per device and dtype."""
+    table = family.register_table().registers
+    grid = [
+        (
+            key.tile_m,
+            key.tile_n,
+            key.tile_k,
+            stages,
+            key.mma_in_flight,
+            dma_warps,
+            key.math_warpgroups,
+            key.register_split,
+            1,
+            1,
+            table[key.name],
+        )
+        for key in family.candidate_keys(dtype)
+        if key.name in table
+        for stages in family.STAGES
+        for dma_warps in family.DMA_WARPS
+    ]
+    values = np.array(grid, dtype=np.int64).reshape(-1, len(KERNEL_FIELDS) + 1)
+    columns = {name: values[:, i] for i, name in enumerate(KERNEL_FIELDS)}
+    registers = values[:, -1]
+    legal = np.ones(len(values), dtype=bool)
+    for limit in family.kernel_limits(columns, element_bytes, device, registers):
+        legal &= limit.holds
+    columns = {name: column[legal] for name, column in columns.items()}
+    work_key = np.stack([columns[name] for name in WORK_FIELDS], axis=1)
+    works, inverse = np.unique(work_key, axis=0, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    threads = family.threads(columns)
+    per_warpgroup = device.constant(family.NAME, "launch_warpgroup_us") * TICKS_PER_US
+    kernels = Kernels(
+        slots=columns["stages"] - columns["mma_in_flight"],
+        setup=np.rint(per_warpgroup * threads / family.WARPGROUP).astype(np.int64),
+        smem_bytes=family.smem_bytes(columns, element_bytes),
+        registers=registers[legal][order],
+        threads=threads,
+        config={name: columns[name] for name in KERNEL_FIELDS if name not in WORK_FIELDS},
+    )
+    count = np.bincount(inverse, minlength=len(works)).astype(np.int64)
+    first = np.cumsum(count) - count
+    return KernelSpace(
+        kernels=kernels,
+        works={name: works[:, i] for i, name in enumerate(WORK_FIELDS)},
+        first=first,
+        count=count,
+        slots_max=np.maximum.reduceat(kernels.slots, first),
+        setup_min=np.minimum.reduceat(kernels.setup, first),
+    )
+
+
+def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tuple[Columns, Ticks]:
+    """Work rows legal for the problem, and the index of each one's entry in ``space.works``."""
+    launches = [(s, g) for s in family.SPLIT_K for g in family.RASTER_GROUP]
+    works = len(space.first)
+    index = np.repeat(np.arange(works, dtype=np.int64), len(launches))
+    columns: dict[str, Ticks] = {name: column[index] for name, column in space.works.items()}
+    pairs = np.tile(np.array(launches, dtype=np.int64), (works, 1))
+    columns["split_k"], columns["raster_group"] = pairs[:, 0], pairs[:, 1]
+    legal = np.ones(len(index), dtype=bool)
+    for limit in family.launch_limits(columns, problem, device.limit("sms")):
+        legal &= limit.holds
+    return {name: column[legal] for name, column in columns.items()}, index[legal]
+
+
+def work_cost(problem: Problem, device: DeviceProfile, rows: Mapping[str, Any]) -> Works:
+    """Price work rows (arrays or single integers under WORK_FIELDS and LAUNCH_FIELDS)."""
+    k = {name: constant.value for name, constant in device.model(family.NAME).items()}
+    sms = device.limit("sms")
+    bm, bn, bk = rows["tile_m"], rows["tile_n"], rows["tile_k"]
+    warpgroups, in_flight = rows["math_warpgroups"], rows["mma_in_flight"]
+    split, group = rows["split_k"], rows["raster_group"]
+    size = problem.element_bytes
+
+    tiles_m, tiles_n = -(-problem.m // bm), -(-problem.n // bn)
+    tiles = tiles_m * tiles_n
+    k_iterations = -(-problem.k // bk)
+    iterations = -(-k_iterations // split)
+    work_units = tiles * split
+    units = -(-work_units // sms)
+    active = np.minimum(work_units, sms)
+
+    # MATH: one k-iteration of one warpgroup, then of all that share the tensor cores.
+    blocks = bm // (family.MMA_M * warpgroups)
+    mma = family.MMA_M * np.maximum(bn, k["mma_min_n"]) * 16 / k["mma_macs_per_cycle"]
+    one = blocks * (bk // 16) * mma * k["mma_overhead"]
+    math = np.maximum(warpgroups * one, one + (1 - in_flight) * k["mma_drain_cycles"])
+    early = in_flight * (1 - k["release_lag_fraction"]) * one
+
+    # Loads: the SM's own path, its share of L2, its share of memory.
+    box_m = np.minimum(bm, -(-problem.m // 8) * 8)
+    box_n = np.minimum(bn, -(-problem.n // 8) * 8)
+    a_bytes, b_bytes = box_m * bk * size, box_n * bk * size
+    own = (
+        (a_bytes + b_bytes) / k["load_bytes_per_cycle"]
+        + k["load_issue_cycles"]
+        + k["load_warpgroup_cycles"] * warpgroups
+    )
+    rows_together = np.minimum(group, tiles_m)
+    resident = np.maximum(active / split, 1)
+    sharers_of_a = np.maximum(np.minimum(resident / rows_together, tiles_n), 1)
+    sharers_of_b = np.maximum(np.minimum(rows_together, resident), 1)
+    outside = (
+        (box_m * tiles_m - problem.m) / tiles_m + (box_n * tiles_n - problem.n) / tiles_n
+    ) * (bk * size)
+    cycles_per_us = k["clock_ghz"] * 1e3
+    l2 = (
+        (
+            a_bytes / sharers_of_a ** k["l2_share_exponent"]
+            + b_bytes / sharers_of_b ** k["l2_share_exponent"]
+            + k["l2_outside_weight"] * outside
+        )
+        * active
+        / k["l2_bytes_per_us"]
+        * cycles_per_us
+    )
+    unique = size * (problem.m + problem.n) * problem.k
+    waves = work_units / active
+    per_wave = (
+        np.minimum(rows_together * bm, problem.m)
+        + np.minimum(sharers_of_a * bn, problem.n)
+    ) * (size * problem.k / split * np.minimum(split, active))
+    fetched = np.maximum(waves * per_wave, unique)
+    memory_bytes = unique + k["hbm_refetch_fraction"] * (fetched - unique)
+    memory = (
+        memory_bytes / k["hbm_bytes_per_us"] * cycles_per_us * active / (work_units * iterations)
+    )
+    norm = k["load_norm"]
+
+    def load_at(clock_ghz: Any) -> Any:
+        """Load occupancy in cycles: only the SM's own path follows the SM clock."""
+        scale = clock_ghz / k["clock_ghz"]
+        shared = (l2 * scale) ** norm + (memory * scale) ** norm
+        return (own**norm + shared) ** (1 / norm)
+
+    latency = (
+        k["load_latency_cycles"]
+        + k["cold_latency_cycles"]
+        + k["queue_latency_fraction"] * np.maximum(0, l2 - own)
+    )
+
+    # Clock: lower where the tensor cores draw more power.
+    tflops = (
+        2 * bm * bn * bk * active / np.maximum(math, load_at(k["clock_ghz"])) * cycles_per_us / 1e6
+    ) * (1 + k["clock_narrow_penalty"] * 64 / bn)
+    clock_ghz = k["clock_ghz"] * np.minimum(
+        1, (k["clock_power_tflops"] / tflops) ** k["clock_power_exponent"]
+    )
+
+    # Epilogue of one unit, and what follows the last.
+    chunks = blocks * (bn // family.chunk_n(bn))
+    store = (
+        k["epilogue_cycles"]
+        + k["epilogue_chunk_cycles"] * chunks
+        + k["epilogue_column_cycles"] * blocks * bn / 64
+    )
+    partial_bytes = bm * bn * 4
+    spill = k["split_epilogue_cycles"] + partial_bytes / k["split_tile_bytes_per_cycle"]
+    epilogue = np.where(split > 1, spill, store)
+    wide = np.where(blocks * bn // 2 > 128, k["split_wide_factor"], 1)
+    reduce = (split - 1) * (
+        k["split_reduce_latency_fraction"] * k["load_latency_cycles"]
+        + partial_bytes / k["split_reduce_bytes_per_cycle"] * wide
+    )
+    last = np.where(split > 1, spill + reduce + store, store)
+
+    def ticks(cycles: Any) -> Ticks:
+        return np.rint(cycles * (TICKS_PER_US / 1e3) / clock_ghz).astype(np.int64)
+
+    math_ticks = ticks(math)
+    return Works(
+        load=ticks(load_at(clock_ghz)),
+        latency=ticks(latency),
+        math=math_ticks,
+        early=np.minimum(ticks(early), math_ticks),
+        epilogue=ticks(epilogue),
+        iterations=np.asarray(iterations, dtype=np.int64),
+        units=np.asarray(units, dtype=np.int64),
+        waves=np.ones(np.shape(bm), dtype=np.int64),
+        fixed=np.rint(np.full(np.shape(bm), k["launch_us"] * TICKS_PER_US)).astype(np.int64),
+        store=ticks(last),
+        clock_mhz=np.rint(clock_ghz * 1e3).astype(np.int64),
+        config={name: np.asarray(rows[name]) for name in (*WORK_FIELDS, *LAUNCH_FIELDS)},
+    )
+
+
+def tabulate(problem: Problem, device: DeviceProfile) -> Table:
+    """The priced legal space of one problem on one device.
+
+    Raises InvalidProblem where the family can't take the problem.
+    """
+    family.problem_limits(problem)
+    space = kernel_space(device, problem.dtype, problem.element_bytes)
+    rows, index = work_rows(problem, device, space)
+    return Table(
+        family=family.NAME,
+        works=work_cost(problem, device, rows),
+        kernels=space.kernels,
+        first=space.first[index],
+        count=space.count[index],
+        slots_max=space.slots_max[index],
+        setup_min=space.setup_min[index],
+    )

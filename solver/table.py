@@ -1,0 +1,116 @@
+"""The priced space of one problem: integer parameters for every legal configuration.
+
+Two levels. A *work* fixes all that decides the time of a k-iteration; a *row* is a work
+together with one of its kernels, which adds ring depth, threads and registers. Rows are
+never materialised as a whole: a work's kernels are a slice of the kernel arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from solver.config import Config
+from solver.recurrence import Pipeline, Ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Works:
+    """Parameters of W works: the recurrence's (``solver.recurrence``), and what frames it.
+
+    ``waves`` rounds of such CTAs follow one another (1 where the kernel is persistent).
+    ``fixed`` precedes the first load (launch), ``store`` follows the last MATH (epilogue,
+    split-K reduction); both in ticks. ``clock_mhz`` is the SM clock the cycles were priced
+    at. ``config`` holds the configuration fields a work fixes.
+    """
+
+    load: Ticks
+    latency: Ticks
+    math: Ticks
+    early: Ticks
+    epilogue: Ticks
+    iterations: Ticks
+    units: Ticks
+    waves: Ticks
+    fixed: Ticks
+    store: Ticks
+    clock_mhz: Ticks
+    config: Mapping[str, Ticks]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What K kernels add: usable ``slots``, ``setup`` ticks before the first load, resources."""
+
+    slots: Ticks
+    setup: Ticks
+    smem_bytes: Ticks
+    registers: Ticks
+    threads: Ticks
+    config: Mapping[str, Ticks]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Works, kernels, and which kernels belong to each work: ``first[w] : first[w]+count[w]``.
+
+    ``slots_max`` and ``setup_min`` are the extremes over a work's kernels, for its bound.
+    """
+
+    family: str
+    works: Works
+    kernels: Kernels
+    first: Ticks
+    count: Ticks
+    slots_max: Ticks
+    setup_min: Ticks
+
+    @property
+    def size(self) -> int:
+        """Number of legal configurations."""
+        return int(self.count.sum())
+
+    def rows(self, works: Ticks) -> tuple[Ticks, Ticks]:
+        """Every row of the given works, as (work index, kernel index) arrays."""
+        count = self.count[works]
+        work = np.repeat(works, count)
+        offset = np.arange(len(work)) - np.repeat(np.cumsum(count) - count, count)
+        return work, self.first[work] + offset
+
+    def pipeline(self, work: Any, slots: Any) -> Pipeline:
+        """Recurrence parameters of works at the given ring depths."""
+        w = self.works
+        return Pipeline(
+            load=w.load[work],
+            latency=w.latency[work],
+            math=w.math[work],
+            early=w.early[work],
+            epilogue=w.epilogue[work],
+            slots=slots,
+            iterations=w.iterations[work],
+            units=w.units[work],
+        )
+
+    def config(self, work: int, kernel: int) -> Config:
+        """The configuration of one row."""
+        values = {name: int(column[kernel]) for name, column in self.kernels.config.items()}
+        values |= {name: int(column[work]) for name, column in self.works.config.items()}
+        return Config(family=self.family, **values)
+
+    def sha256(self) -> str:
+        """Hash of every integer of the table, in order."""
+        digest = hashlib.sha256(self.family.encode())
+        for part in (self.works, self.kernels):
+            for field in fields(part):
+                value = getattr(part, field.name)
+                columns = value.items() if field.name == "config" else [(field.name, value)]
+                for name, column in columns:
+                    digest.update(name.encode())
+                    digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
+        digest.update(np.ascontiguousarray(self.first, dtype="<i8").tobytes())
+        digest.update(np.ascontiguousarray(self.count, dtype="<i8").tobytes())
+        return digest.hexdigest()
