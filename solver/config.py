@@ -52,7 +52,9 @@ class Config:
         names = [f.name for f in fields(cls)]
         for name in values:
             if name not in names:
-                raise IllegalConfig(name, f"is no configuration field; there are {', '.join(names)}")
+                raise IllegalConfig(
+                    name, f"is no configuration field; there are {', '.join(names)}"
+                )
         for name in ("family", "tile_m", "tile_n", "tile_k", "stages"):
             if name not in values:
                 raise IllegalConfig(name, "is required")

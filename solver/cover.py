@@ -117,21 +117,25 @@ def build_cover(table: Table, claim_time: int) -> Cover:
         by_chain=np.concatenate(by_chain),
         open_works=order[nodes],
     )
-    _check(cover, parameters)
+    check_cover(cover, parameters)
     return cover
 
 
-def _check(cover: Cover, parameters: Ticks) -> None:
+def check_cover(cover: Cover, parameters: Ticks) -> None:
     """Every work in exactly one group or open, and none with a better parameter than its group."""
     size = cover.stop - cover.start
     group = np.repeat(np.arange(len(size)), size)
-    position = np.repeat(cover.start, size) + np.arange(len(group)) - np.repeat(
-        np.cumsum(size) - size, size
+    position = (
+        np.repeat(cover.start, size)
+        + np.arange(len(group))
+        - np.repeat(np.cumsum(size) - size, size)
     )
     member = cover.order[position]
     seen = np.bincount(np.concatenate([member, cover.open_works]), minlength=len(parameters))
     worse = np.where(
-        _DECREASING, parameters[member] <= cover.best[group], parameters[member] >= cover.best[group]
+        _DECREASING,
+        parameters[member] <= cover.best[group],
+        parameters[member] >= cover.best[group],
     )
     if not ((seen == 1).all() and worse.all()):
         raise ProofError("the groups do not partition the space under their own bounds")

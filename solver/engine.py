@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from solver import paper
 from solver.config import Config
 from solver.device import DeviceProfile, load_profile
 from solver.errors import InvalidInput, ProofError, Unsupported
-from solver.families import sm90_gemm, sm90_gemm_cost
+from solver.families import paper, sm90_gemm, sm90_gemm_cost
 from solver.pick import Row, best_rows, find_row
 from solver.problem import Problem
 from solver.report import describe_device, predicted, timeline_events
@@ -105,14 +104,14 @@ def tabulate(problem: Problem, device: DeviceProfile, model: str) -> Table:
 class Engine:
     """Picks, proves and simulates. Building one imports z3; ``pick`` alone doesn't need it."""
 
-    def __init__(self) -> None:
-        self._prover: Prover | None = None
+    def __init__(self, prover: Prover | None = None) -> None:
+        self._prover = prover
 
     @property
     def prover(self) -> Prover:
         """The process's prover, built on first use."""
         if self._prover is None:
-            from solver.proof import Prover  # noqa: PLC0415 - a bare GPU host has no z3
+            from solver.proof import Prover
 
             self._prover = Prover()
         return self._prover
@@ -163,13 +162,14 @@ class Engine:
         """
         question = Question(problem, device=device, model=model)
         profile = load_profile(device)
-        table = tabulate(problem, profile, model)
+        space = table = tabulate(problem, profile, model)
         if model == "paper":
             paper.check(config, problem, profile)
+            table = paper.tabulate(problem, profile, stages=config.stages)
         else:
             sm90_gemm.check(config, problem, profile)
         row = find_row(table, config)
-        best = best_rows(table)[0]
+        best = best_rows(space)[0]
         w = table.works
         run = simulate(
             load=int(w.load[row.work]),

@@ -17,7 +17,7 @@ LAYOUTS = ("tn",)
 class Problem:
     """C[m, n] = A[m, k] · B[k, n], fp32 accumulation.
 
-    ``layout`` follows CUTLASS: first letter A as M×K, second B as K×N; ``tn`` has A
+    ``layout`` follows CUTLASS: first letter A as MxK, second B as KxN; ``tn`` has A
     row-major and B column-major, so that both are contiguous in k. C is row-major.
 
     Raises InvalidProblem for a value outside the limits, naming the field.

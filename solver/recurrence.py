@@ -8,25 +8,25 @@ E, Q usable slots and early release e (all in ticks, e ≤ C):
     load_end[j,i]   = load_issue[j,i] + λ + b
     math_start[j,i] = max(math_end before it (+ E where i = 0, j > 0), load_end[j,i])
     math_end[j,i]   = math_start[j,i] + C
-    slot[j,i]       = math_end[j,i-Q] − e                 for i ≥ Q
-                    = math_end of unit j−1 − e            for i = Q−1, j > 0
+    slot[j,i]       = math_end[j,i-Q] - e                 for i ≥ Q
+                    = math_end of unit j-1 - e            for i = Q-1, j > 0
                     = no bound                            otherwise
-    end  = last math_end                wait = Σ (math_start − (math_end before it (+ E)))
+    end  = last math_end                wait = Σ (math_start - (math_end before it (+ E)))
 
 Inside a unit this is the recurrence of Liu and Grover (arXiv 2506.11209). Across units the
 DMA warp runs on: of the Q loads that reach into the next unit, the one that closes the ring
-waits for the unit before to end; the Q−1 before it are let go ahead. (Gating each of those
+waits for the unit before to end; the Q-1 before it are let go ahead. (Gating each of those
 too leaves 19 launches of 20 as they are and has no closed form; a test measures both.)
 
-The closed form is a longest path. With Λ = λ+b+C, g = max(b, C), d = max(0, Λ−e−Q·g):
+The closed form is a longest path. With Λ = λ+b+C, g = max(b, C), d = max(0, Λ-e-Q·g):
 
     LM(s) = Λ + s·g + floor(s/Q)·d                 first load    → s-th math_end
-    LL(s) = max(s·b, LM(s−Q) − e)                  first load    → s-th load_issue
-    MM(s) = max(s·C, LM(s−Q) − e)                  first math_end → s-th math_end
-    ML(s) = max((s−Q)·g − e, LM(s−2Q) − 2e)        first math_end → s-th load_issue
+    LL(s) = max(s·b, LM(s-Q) - e)                  first load    → s-th load_issue
+    MM(s) = max(s·C, LM(s-Q) - e)                  first math_end → s-th math_end
+    ML(s) = max((s-Q)·g - e, LM(s-2Q) - 2e)        first math_end → s-th load_issue
 
 (a term whose argument is negative is absent), from which the two states carried over a
-boundary, the last load_issue and the last math_end, follow by a 2×2 max-plus matrix.
+boundary, the last load_issue and the last math_end, follow by a 2x2 max-plus matrix.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ NUMPY: Algebra = _Numpy()
 
 
 def first_unit_end(p: Any, ops: Algebra) -> Any:
-    """LM(n−1): the last math_end of a CTA's first unit. ``p`` has Pipeline's fields."""
+    """LM(n-1): the last math_end of a CTA's first unit. ``p`` has Pipeline's fields."""
     ramp = p.latency + p.load + p.math
     pace = ops.maximum(p.load, p.math)
     stall = ops.maximum(0, ramp - p.early - p.slots * pace)
@@ -98,9 +98,9 @@ def several_units_end(p: Any, first_end: Any, ops: Algebra) -> Any:
     stall = ops.maximum(0, ramp - p.early - p.slots * pace)
     n, s, q, e = p.iterations, p.iterations - 1, p.slots, p.early
     turns = ops.quotient(s, q)
-    step = q * pace + stall + e  # LM(s) − (LM(s−Q) − e)
+    step = q * pace + stall + e  # LM(s) - (LM(s-Q) - e)
 
-    # LM(s−Q) − e and LM(s−2Q) − 2e; then the same from the slot gate, Q−1 loads further on.
+    # LM(s-Q) - e and LM(s-2Q) - 2e; then the same from the slot gate, Q-1 loads further on.
     lm1 = ops.where(turns >= 1, first_end - step, ABSENT)
     lm2 = ops.where(turns >= 2, first_end - 2 * step, ABSENT)
     gate_turns = ops.quotient(n, q)
@@ -147,4 +147,5 @@ def chain_ticks(p: Any, ops: Algebra) -> Any:
 
 def wait_ticks(p: Pipeline, end: Ticks) -> Ticks:
     """MATH-warp idle time before ``end``: what is neither multiplying nor epilogue."""
-    return end - p.units * p.iterations * p.math - (p.units - 1) * p.epilogue
+    wait: Ticks = end - p.units * p.iterations * p.math - (p.units - 1) * p.epilogue
+    return wait

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from solver.recurrence import Pipeline, Ticks
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -76,3 +80,47 @@ def simulate(
                 events.append(Event(unit, i, i % slots, issue, load_end, start, math_ready))
         unit_end = math_ready
     return Run(unit_end, wait, tuple(events))
+
+
+def simulate_rows(pipeline: Pipeline) -> tuple[Ticks, Ticks]:
+    """(end, wait) of every row, [R] ticks: the events of all rows played in lockstep.
+
+    The same events as ``simulate``, one k-iteration of every row at a time, so that a whole
+    legal space can be played without the closed form.
+    """
+    total = pipeline.units * pipeline.iterations
+    longest_first = np.argsort(-total, kind="stable")
+    p = pipeline.take(longest_first)
+    total = total[longest_first]
+    rows = len(total)
+    every = np.arange(rows)
+    releases = np.zeros((rows, int(p.slots.max())), dtype=np.int64)
+    issue, ready, wait = -p.load, np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+    in_unit = np.zeros(rows, dtype=np.int64)
+    slot = np.zeros(rows, dtype=np.int64)
+    unit_end = np.zeros(rows, dtype=np.int64)
+    alive = rows
+    for step in range(int(total[0])):
+        while alive and total[alive - 1] <= step:
+            alive -= 1
+        a = slice(0, alive)
+        slots, load, math = p.slots[a], p.load[a], p.math[a]
+        local = in_unit[a]
+        boundary = (local == 0) & (step > 0)
+        unit_end[a] = np.where(boundary, ready[a], unit_end[a])
+        ready[a] += np.where(boundary, p.epilogue[a], 0)
+        issue[a] += load
+        held = np.where(local >= slots, releases[every[a], slot[a]], issue[a])
+        closes = (local == slots - 1) & (step >= p.iterations[a])
+        held = np.where(closes, unit_end[a] - p.early[a], held)
+        issue[a] = np.maximum(issue[a], held)
+        start = np.maximum(ready[a], issue[a] + p.latency[a] + load)
+        wait[a] += start - ready[a]
+        ready[a] = start + math
+        releases[every[a], slot[a]] = ready[a] - p.early[a]
+        last = local + 1 == p.iterations[a]
+        in_unit[a] = np.where(last, 0, local + 1)
+        slot[a] = np.where(last | (slot[a] + 1 == slots), 0, slot[a] + 1)
+    back = np.empty(rows, dtype=np.int64)
+    back[longest_first] = every
+    return ready[back], wait[back]

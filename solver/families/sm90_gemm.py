@@ -33,7 +33,14 @@ BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
 ROLE_REGISTERS = {2: (40, 232), 3: (32, 160)}  # math_warpgroups: (DMA, MATH) by setmaxnreg
 
-TILE_SHAPES = ((64, 1), (128, 1), (192, 1), (128, 2), (256, 2), (192, 3))  # (tile_m, math_warpgroups)
+TILE_SHAPES = (
+    (64, 1),
+    (128, 1),
+    (192, 1),
+    (128, 2),
+    (256, 2),
+    (192, 3),
+)  # (tile_m, math_warpgroups)
 TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
 TILE_K = (64, 128)
 STAGES = tuple(range(2, 13))
@@ -169,64 +176,79 @@ def problem_limits(problem: Problem) -> None:
         )
 
 
+def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
+    """What the family is built for: the values each variable may take, element-wise."""
+    warpgroups = columns["math_warpgroups"]
+    shapes = [m * WARPGROUP + w for m, w in TILE_SHAPES]
+    allowed = {
+        "tile_n": TILE_N,
+        "tile_k": TILE_K,
+        "stages": STAGES,
+        "mma_in_flight": MMA_IN_FLIGHT,
+        "dma_warps": DMA_WARPS,
+        "register_split": REGISTER_SPLIT,
+        "cluster_m": (1,),
+        "cluster_n": (1,),
+        "split_k": SPLIT_K,
+        "raster_group": RASTER_GROUP,
+    }
+    return (
+        Limit(
+            "math_warpgroups",
+            np.isin(columns["tile_m"] * WARPGROUP + warpgroups, shapes)
+            & (columns["tile_m"] > 0)
+            & (warpgroups < WARPGROUP),
+            "(tile_m, math_warpgroups) must be one of "
+            + ", ".join(f"({m}, {w})" for m, w in TILE_SHAPES),
+        ),
+        *(
+            Limit(
+                name,
+                np.isin(columns[name], values),
+                f"must be one of {', '.join(map(str, values))}",
+            )
+            for name, values in allowed.items()
+        ),
+        Limit(
+            "register_split",
+            (columns["register_split"] == 0) | np.isin(warpgroups, list(ROLE_REGISTERS)),
+            f"must be 0 unless math_warpgroups is one of {', '.join(map(str, ROLE_REGISTERS))}",
+        ),
+    )
+
+
 def kernel_limits(
     columns: Mapping[str, Any], element_bytes: int, device: DeviceProfile, registers: Any
 ) -> tuple[Limit, ...]:
-    """The rules that hold or fail whatever the problem, element-wise over columns.
+    """What holds or fails on a device whatever the problem, element-wise over columns.
 
-    ``registers`` is the launch count per thread that the compiler reports.
+    ``registers`` is the launch count per thread that the compiler reports, 0 where it
+    refused the kernel.
     """
     warpgroups = columns["math_warpgroups"]
-    split = columns["register_split"]
     block_threads = threads(columns)
     allocated = -(-block_threads // WARPGROUP) * WARPGROUP * registers
-    dma_role = np.select([warpgroups == w for w in ROLE_REGISTERS], [r[0] for r in ROLE_REGISTERS.values()], 0)
-    math_role = np.select([warpgroups == w for w in ROLE_REGISTERS], [r[1] for r in ROLE_REGISTERS.values()], 0)
-    roles = WARPGROUP * (dma_role + warpgroups * math_role)
+    is_split = [(columns["register_split"] == 1) & (warpgroups == w) for w in ROLE_REGISTERS]
+    roles = np.select(
+        is_split,
+        [WARPGROUP * (dma + w * math) for w, (dma, math) in ROLE_REGISTERS.items()],
+        0,
+    )
     smem_limit = device.limit("smem_per_block_bytes")
     register_limit = device.limit("registers_per_sm")
     thread_limit = device.limit("threads_per_block")
     return (
         Limit(
-            "math_warpgroups",
-            np.isin(columns["tile_m"] * 10 + warpgroups, [m * 10 + w for m, w in TILE_SHAPES]),
-            "(tile_m, math_warpgroups) must be one of "
-            + ", ".join(f"({m}, {w})" for m, w in TILE_SHAPES),
-        ),
-        Limit("tile_n", np.isin(columns["tile_n"], TILE_N), f"must be one of {TILE_N}"),
-        Limit("tile_k", np.isin(columns["tile_k"], TILE_K), f"must be one of {TILE_K}"),
-        Limit("stages", np.isin(columns["stages"], STAGES), f"must be one of {STAGES}"),
-        Limit(
-            "mma_in_flight",
-            np.isin(columns["mma_in_flight"], MMA_IN_FLIGHT),
-            f"must be one of {MMA_IN_FLIGHT}",
-        ),
-        Limit(
             "stages",
             columns["stages"] - columns["mma_in_flight"] >= 2,
             "must leave 2 usable slots (a wgmma group in flight holds one)",
-        ),
-        Limit("dma_warps", np.isin(columns["dma_warps"], DMA_WARPS), f"must be one of {DMA_WARPS}"),
-        Limit(
-            "register_split",
-            (split == 0) | ((split == 1) & np.isin(warpgroups, list(ROLE_REGISTERS))),
-            f"must be 0, or 1 with math_warpgroups in {tuple(ROLE_REGISTERS)}",
-        ),
-        Limit(
-            "cluster_m",
-            (columns["cluster_m"] == 1) & (columns["cluster_n"] == 1),
-            "cluster_m and cluster_n must be 1: the family's kernels launch without clusters",
         ),
         Limit(
             "stages",
             smem_bytes(columns, element_bytes) <= smem_limit,
             f"shared memory must be at most {smem_limit} bytes per block",
         ),
-        Limit(
-            "tile_n",
-            registers > 0,
-            "the compiler must build the kernel without spilling (accumulators of this tile do not)",
-        ),
+        Limit("tile_n", registers > 0, "the accumulators must fit: the compiler refuses this tile"),
         Limit(
             "math_warpgroups",
             allocated <= register_limit,
@@ -234,9 +256,9 @@ def kernel_limits(
         ),
         Limit(
             "register_split",
-            (split == 0) | (roles <= block_threads * registers),
-            "registers asked for by the roles must not exceed those of the launch, or the "
-            "kernel waits for ever",
+            roles <= block_threads * registers,
+            "the roles may not ask for more registers than the launch has, or the kernel waits "
+            "for ever",
         ),
         Limit(
             "math_warpgroups",
@@ -263,7 +285,6 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
     return (
         Limit("tile_m", tile_m <= widest_m, f"must be at most {widest_m}, m rounded up to {MMA_M}"),
         Limit("tile_n", tile_n <= next_n, f"must be at most {next_n}, the first that covers n"),
-        Limit("split_k", np.isin(split, SPLIT_K), f"must be one of {SPLIT_K}"),
         Limit("split_k", split <= k_iterations, "must be at most ceil(k / tile_k)"),
         Limit(
             "split_k",
@@ -271,7 +292,6 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
             f"must be 1 or end at the first value that gives the device's {sms} SMs "
             f"{SPLIT_WAVES} waves",
         ),
-        Limit("raster_group", np.isin(group, RASTER_GROUP), f"must be one of {RASTER_GROUP}"),
         Limit(
             "raster_group",
             (group == 1) | ((group <= tiles_m) & (tiles * split > sms)),
@@ -280,7 +300,9 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
     )
 
 
-def check(config: Config, problem: Problem, device: DeviceProfile, registers: int | None = None) -> None:
+def check(
+    config: Config, problem: Problem, device: DeviceProfile, registers: int | None = None
+) -> None:
     """Raise IllegalConfig with the first rule that ``config`` breaks for this problem.
 
     ``registers`` replaces the table's figure by what a compiler has just reported.
@@ -292,7 +314,13 @@ def check(config: Config, problem: Problem, device: DeviceProfile, registers: in
     if registers is None:
         registers = register_table().registers.get(key.name, 0)
     columns = config.to_dict()
-    rules = kernel_limits(columns, problem.element_bytes, device, registers)
-    for limit in (*rules, *launch_limits(columns, problem, device.limit("sms"))):
+    refuse_broken(domain_limits(columns), columns)
+    refuse_broken(kernel_limits(columns, problem.element_bytes, device, registers), columns)
+    refuse_broken(launch_limits(columns, problem, device.limit("sms")), columns)
+
+
+def refuse_broken(limits: tuple[Limit, ...], columns: Mapping[str, Any]) -> None:
+    """Raise IllegalConfig for the first limit that one configuration breaks."""
+    for limit in limits:
         if not np.all(limit.holds):
             raise IllegalConfig(limit.field, f"{limit.rule}; got {columns[limit.field]}")

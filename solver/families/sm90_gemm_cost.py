@@ -182,8 +182,7 @@ def work_cost(problem: Problem, device: DeviceProfile, rows: Mapping[str, Any]) 
     unique = size * (problem.m + problem.n) * problem.k
     waves = work_units / active
     per_wave = (
-        np.minimum(rows_together * bm, problem.m)
-        + np.minimum(sharers_of_a * bn, problem.n)
+        np.minimum(rows_together * bm, problem.m) + np.minimum(sharers_of_a * bn, problem.n)
     ) * (size * problem.k / split * np.minimum(split, active))
     fetched = np.maximum(waves * per_wave, unique)
     memory_bytes = unique + k["hbm_refetch_fraction"] * (fetched - unique)
@@ -230,7 +229,8 @@ def work_cost(problem: Problem, device: DeviceProfile, rows: Mapping[str, Any]) 
     last = np.where(split > 1, spill + reduce + store, store)
 
     def ticks(cycles: Any) -> Ticks:
-        return np.rint(cycles * (TICKS_PER_US / 1e3) / clock_ghz).astype(np.int64)
+        count: Ticks = np.rint(cycles * (TICKS_PER_US / 1e3) / clock_ghz).astype(np.int64)
+        return count
 
     math_ticks = ticks(math)
     return Works(

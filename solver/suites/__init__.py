@@ -77,12 +77,12 @@ def _problem(name: str, line: int, header: list[str], row: list[str]) -> Problem
         )
     cells = {column: cell.strip() for column, cell in zip(header, row, strict=True)}
     try:
-        sizes = {column: int(cells.pop(column)) for column in SIZES}
+        m, n, k = (int(cells.pop(column)) for column in SIZES)
     except ValueError:
         raise InvalidInput(
             "suite", f"{name}, line {line}: m, n and k must be integers, got {','.join(row)!r}"
         ) from None
     try:
-        return Problem(**sizes, **cells)
+        return Problem(m, n, k, **cells)
     except InvalidInput as error:
         raise InvalidInput("suite", f"{name}, line {line}: {error}") from error

@@ -40,7 +40,7 @@ class Ring:
         ]
 
     def lm(self, back: int, turns_less: int) -> z3.ArithRef:
-        """LM(i − back), its floor(·/Q) being that of i less ``turns_less``."""
+        """LM(i - back), its floor(·/Q) being that of i less ``turns_less``."""
         reach = maximum(self.x - back * self.b, self.y - back * self.c)
         return self.ramp + reach + self.k - turns_less * self.d
 
@@ -53,7 +53,7 @@ def refuted(axioms: list[z3.BoolRef], claim: z3.BoolRef) -> bool:
 
 @pytest.mark.parametrize("slots", range(1, UNROLLED + 1))
 def test_ring_lemma_holds_by_induction_over_iterations(slots: int) -> None:
-    """From iterations i−1 and i−Q to i, inside one unit, i ≥ Q."""
+    """From iterations i-1 and i-Q to i, inside one unit, i ≥ Q."""
     r = Ring(slots)
     for first_of_turn in (True, False):
         if slots == 1 and not first_of_turn:
@@ -64,7 +64,7 @@ def test_ring_lemma_holds_by_induction_over_iterations(slots: int) -> None:
             axioms = [*r.axioms, *r.later(least), turns, z3.Implies(r.d == 0, r.k == 0)]
             wraps = 1 if first_of_turn else 0
             issue_before = r.x - r.b
-            if not (second_turn and first_of_turn):  # i−1 ≥ Q
+            if not (second_turn and first_of_turn):  # i-1 ≥ Q
                 issue_before = maximum(issue_before, r.lm(slots + 1, 1 + wraps) - r.e)
             issue = maximum(issue_before + r.b, r.lm(slots, 1) - r.e)
             end = maximum(r.lm(1, wraps), issue + r.lam + r.b) + r.c
@@ -86,13 +86,12 @@ def test_a_wrong_ring_lemma_is_refuted() -> None:
     r = Ring(4)
     r.d = r.d + 1
     axioms = [*r.axioms, *r.later(8), r.k >= 2 * r.d]
-    issue = maximum(
-        maximum(r.x - r.b, r.lm(5, 1) - r.e) + r.b, r.lm(4, 1) - r.e
-    )
+    issue = maximum(maximum(r.x - r.b, r.lm(5, 1) - r.e) + r.b, r.lm(4, 1) - r.e)
     end = maximum(r.lm(1, 0), issue + r.lam + r.b) + r.c
-    assert refuted(axioms, end == r.lm(0, 0)) is False or refuted(
-        axioms, issue == maximum(r.x, r.lm(4, 1) - r.e)
-    ) is False
+    assert (
+        refuted(axioms, end == r.lm(0, 0)) is False
+        or refuted(axioms, issue == maximum(r.x, r.lm(4, 1) - r.e)) is False
+    )
 
 
 def test_every_event_is_monotone_in_times_and_events_before_it() -> None:
@@ -115,9 +114,9 @@ def test_every_event_is_monotone_in_times_and_events_before_it() -> None:
 
 
 def test_two_states_over_units_follow_the_closed_power() -> None:
-    """B_m of the max-plus power from B_{m−1} and A_{m−1}, where crossing paths can be swapped."""
-    aa, ab, ba, bb, a0, b0, p = z3.Ints("aa ab ba bb a0 b0 p")  # p = (m−2)·max(aa, bb)
-    m_aa, m_bb = z3.Ints("m_aa m_bb")  # (m−1)·aa, (m−1)·bb
+    """B_m of the max-plus power from B_{m-1} and A_{m-1}, where crossing paths can be swapped."""
+    aa, ab, ba, bb, a0, b0, p = z3.Ints("aa ab ba bb a0 b0 p")  # p = (m-2)·max(aa, bb)
+    m_aa, m_bb = z3.Ints("m_aa m_bb")  # (m-1)·aa, (m-1)·bb
     best = maximum(aa, bb)
     a_m = maximum(maximum(a0 + m_aa, b0 + ba + p), a0 + ab + ba + p - best)
     b_m = maximum(maximum(b0 + m_bb, a0 + ab + p), b0 + ba + ab + p - best)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver.recurrence import NUMPY, Pipeline, chain_ticks, end_ticks, wait_ticks
-from solver.simulator import simulate
+from solver.simulator import simulate, simulate_rows
 
 FIELDS = ("load", "latency", "math", "early", "epilogue", "slots", "iterations", "units")
 
@@ -73,6 +73,14 @@ def test_closed_form_equals_the_simulator_wherever_hypothesis_looks(
     assert wait_ticks(pipeline, end_ticks(pipeline))[0] == run.wait
 
 
+def test_rows_played_in_lockstep_are_the_rows_played_alone() -> None:
+    pipeline = random_pipeline(seed=11, rows=600)
+    end, wait = simulate_rows(pipeline)
+    for i in range(len(end)):
+        run = simulate(**{name: int(getattr(pipeline, name)[i]) for name in FIELDS})
+        assert (run.end, run.wait) == (end[i], wait[i]), i
+
+
 def test_one_unit_is_the_published_recurrence() -> None:
     """Liu and Grover's events, written out here once more with nothing shared."""
     rng = np.random.default_rng(7)
@@ -110,7 +118,7 @@ def test_the_chain_bound_is_never_above_the_end() -> None:
 
 
 def test_gating_every_load_at_a_boundary_changes_few_realistic_runs() -> None:
-    """The recurrence lets Q−1 loads run ahead ungated; how much that leaves out."""
+    """The recurrence lets Q-1 loads run ahead ungated; how much that leaves out."""
     rng = np.random.default_rng(1)
     off = []
     for _ in range(1500):

@@ -1,0 +1,137 @@
+"""What the prover accepts and, above all, what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from solver import cover
+from solver.device import load_profile
+from solver.engine import tabulate
+from solver.errors import ProofError
+from solver.pick import Row, best_rows
+from solver.problem import Problem
+from solver.proof import Prover
+from solver.simulator import simulate
+from solver.suites import load_suite
+from solver.table import Table
+
+H200 = load_profile("h200")
+
+
+@pytest.fixture(scope="module")
+def prover() -> Prover:
+    return Prover()
+
+
+def case(problem: Problem) -> tuple[Table, Row]:
+    table = tabulate(problem, H200, "calibrated")
+    return table, best_rows(table)[0]
+
+
+SAMPLE = [
+    *random.Random(3).sample(load_suite("llm"), 8),
+    Problem(3, 5, 8),
+    Problem(1000, 1000, 1000),
+]
+
+
+@pytest.mark.parametrize("problem", SAMPLE, ids=str)
+def test_a_pick_is_proved_and_claims_beside_it_are_not(problem: Problem, prover: Prover) -> None:
+    table, best = case(problem)
+    proof = prover.prove(table, best)
+    assert proof.configurations == table.size
+    assert proof.refuted_by_group + proof.refuted_exactly + proof.finalists == proof.configurations
+    for field in ("time", "wait"):
+        for step in (-1, 1):
+            wrong = dataclasses.replace(best, **{field: getattr(best, field) + step})
+            with pytest.raises(ProofError):
+                prover.prove(table, wrong)
+
+
+def test_any_other_row_is_refused_as_the_pick(prover: Prover) -> None:
+    table, _ = case(Problem(512, 4096, 4096))
+    for row in best_rows(table, 60)[1:]:
+        with pytest.raises(ProofError):
+            prover.prove(table, row)
+
+
+def test_the_timeline_of_the_proof_is_the_simulators(prover: Prover) -> None:
+    table, best = case(Problem(4096, 4096, 4096))
+    proof = prover.prove(table, best)
+    w = table.works
+    run = simulate(
+        **{
+            name: int(getattr(w, name)[best.work])
+            for name in ("load", "latency", "math", "early", "epilogue", "iterations", "units")
+        },
+        slots=int(table.kernels.slots[best.kernel]),
+        keep_events=len(proof.timeline),
+    )
+    assert proof.timeline == run.events
+
+
+@pytest.mark.parametrize("parameter", ["load", "math", "latency", "fixed", "store", "iterations"])
+def test_a_row_made_better_behind_the_picks_back_is_found(parameter: str, prover: Prover) -> None:
+    """Planted: some other work's parameter drops so far that it wins; the old claim must fall."""
+    table, best = case(Problem(2048, 2048, 2048))
+    column = getattr(table.works, parameter).copy()
+    others = np.flatnonzero(np.arange(len(column)) != best.work)
+    rng = np.random.default_rng(1)
+    for victim in rng.choice(others, 6, replace=False):
+        changed = column.copy()
+        changed[victim] = 1
+        works = dataclasses.replace(table.works, **{parameter: changed})
+        planted = dataclasses.replace(table, works=works)
+        if best_rows(planted)[0].work == best.work:
+            continue
+        with pytest.raises(ProofError):
+            prover.prove(planted, best)
+
+
+def test_a_group_that_leaves_a_work_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, best = case(Problem(2048, 2048, 2048))
+    built = cover.build_cover(table, best.time)
+    lost = dataclasses.replace(built, stop=built.stop.copy())
+    lost.stop[int(np.argmax(built.stop - built.start))] -= 1
+    with pytest.raises(ProofError, match="partition"):
+        cover.check_cover(lost, cover.work_parameters(table))
+    better = dataclasses.replace(built, best=built.best.copy())
+    better.best[:, 0] += 1
+    with pytest.raises(ProofError, match="partition"):
+        cover.check_cover(better, cover.work_parameters(table))
+
+
+def test_z3_finds_the_pick_alone_on_a_small_space(prover: Prover) -> None:
+    table, _ = case(Problem(8, 8, 64))
+    first = best_rows(table)[0]
+    keep = np.flatnonzero(np.arange(len(table.first)) % 3 == first.work % 3)[:12]
+    works = dataclasses.replace(
+        table.works,
+        **{
+            f.name: getattr(table.works, f.name)[keep]
+            for f in dataclasses.fields(table.works)
+            if f.name != "config"
+        },
+        config={name: column[keep] for name, column in table.works.config.items()},
+    )
+    small = dataclasses.replace(
+        table,
+        works=works,
+        first=table.first[keep],
+        count=table.count[keep],
+        slots_max=table.slots_max[keep],
+        setup_min=table.setup_min[keep],
+    )
+    best = best_rows(small)[0]
+    assert prover.search(small) == (best.work, best.kernel)
+
+
+def test_the_same_question_has_the_same_proof_whatever_was_asked_before(prover: Prover) -> None:
+    table, best = case(Problem(4096, 4096, 4096))
+    fresh = Prover().prove(table, best)
+    prover.prove(*case(Problem(64, 4096, 4096)))
+    assert prover.prove(table, best) == fresh
