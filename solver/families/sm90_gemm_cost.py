@@ -128,8 +128,13 @@ def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tu
     return {name: column[legal] for name, column in columns.items()}, index[legal]
 
 
-def work_cost(problem: Problem, device: DeviceProfile, rows: Mapping[str, Any]) -> Works:
-    """Price work rows (arrays or single integers under WORK_FIELDS and LAUNCH_FIELDS)."""
+def work_cost(
+    problem: Problem, device: DeviceProfile, rows: Mapping[str, Any], *, cold: bool = True
+) -> Works:
+    """Price work rows (integer arrays under WORK_FIELDS and LAUNCH_FIELDS).
+
+    ``cold``: A and B come from device memory; otherwise the L2 holds them already.
+    """
     k = {name: constant.value for name, constant in device.model(family.NAME).items()}
     sms = device.limit("sms")
     bm, bn, bk = rows["tile_m"], rows["tile_n"], rows["tile_k"]
@@ -185,7 +190,7 @@ def work_cost(problem: Problem, device: DeviceProfile, rows: Mapping[str, Any]) 
         np.minimum(rows_together * bm, problem.m) + np.minimum(sharers_of_a * bn, problem.n)
     ) * (size * problem.k / split * np.minimum(split, active))
     fetched = np.maximum(waves * per_wave, unique)
-    memory_bytes = unique + k["hbm_refetch_fraction"] * (fetched - unique)
+    memory_bytes = cold * unique + k["hbm_refetch_fraction"] * (fetched - unique)
     memory = (
         memory_bytes / k["hbm_bytes_per_us"] * cycles_per_us * active / (work_units * iterations)
     )
@@ -199,7 +204,7 @@ def work_cost(problem: Problem, device: DeviceProfile, rows: Mapping[str, Any]) 
 
     latency = (
         k["load_latency_cycles"]
-        + k["cold_latency_cycles"]
+        + cold * k["cold_latency_cycles"]
         + k["queue_latency_fraction"] * np.maximum(0, l2 - own)
     )
 

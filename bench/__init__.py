@@ -1,0 +1,1 @@
+"""Benchmarks and the commands that remake what the README shows."""

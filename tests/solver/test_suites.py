@@ -1,0 +1,52 @@
+"""Suites ship whole, and a bad file names its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from solver.errors import InvalidInput
+from solver.problem import Problem
+from solver.suites import load_suite, suite_names
+
+
+def test_the_suites_ship_with_every_shape() -> None:
+    assert suite_names() == ("llm", "paper")
+    assert len(set(load_suite("llm"))) == 96
+    paper = load_suite("paper")
+    assert len(set(paper)) == 512
+    assert {size for p in paper for size in (p.m, p.n, p.k)} == set(range(128, 1025, 128))
+
+
+def test_a_file_may_name_its_dtype(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("k,m,n,dtype\n\n8,1,2,fp16\n", "utf-8")
+    assert load_suite(str(file)) == (Problem(1, 2, 8, "fp16"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "line 1: the header must name m, n, k"),
+        ("m,n\n1,1\n", "line 1: the header must name m, n, k"),
+        ("m,n,k,m\n", "line 1"),
+        ("m,n,k,colour\n", "line 1"),
+        ("m,n,k\n", "at least one problem"),
+        ("m,n,k\n8,8,8\n8,8\n", "line 3: must have 3 cells, got 2"),
+        ("m,n,k\n8,8,8.0\n", "line 2: m, n and k must be integers"),
+        ("m,n,k\n\n0,8,8\n", "line 3: m: must be between 1 and"),
+        ("m,n,k,dtype\n8,8,8,fp64\n", "line 2: dtype: must be one of"),
+    ],
+)
+def test_a_bad_file_names_the_line(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(text, "utf-8")
+    with pytest.raises(InvalidInput, match=words) as caught:
+        load_suite(str(file))
+    assert caught.value.field == "suite"
+
+
+def test_an_unknown_suite_lists_those_there_are() -> None:
+    with pytest.raises(InvalidInput, match="llm, paper or a CSV file"):
+        load_suite("lmm")
