@@ -117,14 +117,15 @@ def fit(groups: list[Group], device: DeviceProfile, source: str) -> DeviceProfil
     start = np.array([device.constant(FAMILY, n) for n in names])
 
     def residuals(scales: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-        values = dict(zip(names, (start * np.exp(scales)).tolist(), strict=True))
-        prior = 0.5 * scales  # a constant that no row decides stays where it was
+        values = dict(zip(names, (start * np.exp(scales - 1)).tolist(), strict=True))
+        prior = 0.5 * (scales - 1)  # a constant that no row decides stays where it was
         return np.concatenate([errors(groups, with_constants(device, values, source)), prior])
 
+    # From 1, so that a relative step of 1 % moves times by more than a tick.
     solution = least_squares(
-        residuals, np.zeros(len(names)), loss="soft_l1", f_scale=0.05, diff_step=1e-3, max_nfev=40
+        residuals, np.ones(len(names)), loss="soft_l1", f_scale=0.05, diff_step=0.01, max_nfev=60
     )
-    values = dict(zip(names, (start * np.exp(solution.x)).tolist(), strict=True))
+    values = dict(zip(names, (start * np.exp(solution.x - 1)).tolist(), strict=True))
     return with_constants(device, {n: float(f"{v:.4g}") for n, v in values.items()}, source)
 
 

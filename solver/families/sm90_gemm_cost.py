@@ -39,6 +39,8 @@ KERNEL_FIELDS = (
 WORK_FIELDS = ("tile_m", "tile_n", "tile_k", "mma_in_flight", "math_warpgroups")
 LAUNCH_FIELDS = ("split_k", "raster_group")
 
+LINE_BYTES = 128  # of the L2
+
 Columns = Mapping[str, Ticks]
 
 
@@ -161,8 +163,11 @@ def work_cost(
     box_m = np.minimum(bm, -(-problem.m // 8) * 8)
     box_n = np.minimum(bn, -(-problem.n // 8) * 8)
     a_bytes, b_bytes = box_m * bk * size, box_n * bk * size
+    odd_pitch = problem.k * size % LINE_BYTES != 0  # each 128-byte row straddles two lines
     own = (
-        (a_bytes + b_bytes) / k["load_bytes_per_cycle"]
+        (a_bytes + b_bytes)
+        * (1 + odd_pitch * k["load_odd_pitch_penalty"])
+        / k["load_bytes_per_cycle"]
         + k["load_issue_cycles"]
         + k["load_warpgroup_cycles"] * warpgroups
     )
@@ -180,6 +185,7 @@ def work_cost(
             + b_bytes / sharers_of_b ** k["l2_share_exponent"]
             + k["l2_outside_weight"] * outside
         )
+        * (1 + odd_pitch * k["l2_odd_pitch_penalty"])
         * active
         / k["l2_bytes_per_us"]
         * cycles_per_us
@@ -191,9 +197,9 @@ def work_cost(
     ) * (size * problem.k / split * np.minimum(split, active))
     fetched = np.maximum(waves * per_wave, unique)
     memory_bytes = cold * unique + k["hbm_refetch_fraction"] * (fetched - unique)
-    memory = (
-        memory_bytes / k["hbm_bytes_per_us"] * cycles_per_us * active / (work_units * iterations)
-    )
+    # Spread over the critical CTA's iterations: in a last, partial wave the others leave it
+    # their share.
+    memory = memory_bytes / k["hbm_bytes_per_us"] * cycles_per_us / (units * iterations)
     norm = k["load_norm"]
 
     def load_at(clock_ghz: Any) -> Any:

@@ -1,0 +1,45 @@
+# Each target sets up what it needs: on a fresh machine, `make run` or `make test` is all.
+PYTHON ?= python3
+PORT ?= 8000
+SUITE ?= llm
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench clean
+
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with everything the tests and the compiler need
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or later is needed; name one with PYTHON=..." >&2; exit 3; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+		{ echo "Python's venv module is needed (Debian and Ubuntu: apt install python3-venv)" >&2; exit 3; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the foreground
+	@exec $(BIN)/python -m app.demo --port $(PORT)
+
+test: lint ## Lint, type-check and run the tests; needs no GPU
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## Ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## Rewrite the sources in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## Time the solver over a suite (SUITE=llm, paper or a CSV file)
+	$(BIN)/warpwright bench solve --suite $(SUITE)
+
+clean: ## Remove what these targets made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,70 @@
+"""Answers' bodies, the same over HTTP and on the command line.
+
+Each process that calls them, a solver process or the command line's, holds one Engine.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kernels.sources import kernel_id
+from solver.config import Config
+from solver.device import DeviceProfile, device_names, load_profile
+from solver.engine import Engine, Question
+from solver.families import sm90_gemm
+from solver.problem import Problem
+
+WARM_DEVICES = ("h200",)
+
+
+@cache
+def _engine() -> Engine:
+    return Engine()
+
+
+def warm() -> None:
+    """Let this process's Engine answer once, so that no user pays for its start."""
+    _engine().warm(WARM_DEVICES)
+
+
+def optimize(question: Question) -> tuple[dict[str, Any], dict[str, float]]:
+    """The body of an answer, and the milliseconds of each of its steps."""
+    answer = _engine().optimize(question)
+    return _with_kernel_id(answer.to_dict()), dict(answer.timings_ms)
+
+
+def simulate(problem: Problem, config: Config, device: str, model: str) -> dict[str, Any]:
+    """The body of a simulation; IllegalConfig names the first limit that is broken."""
+    return _with_kernel_id(_engine().simulate(problem, config, device, model).to_dict())
+
+
+def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:
+    config = Config.from_dict(body["config"])
+    identity = None
+    if config.family == sm90_gemm.NAME:
+        identity = kernel_id(sm90_gemm.compile_key(config, body["problem"]["dtype"]))
+    return {**body, "kernel": {"id": identity, **body["kernel"]}}
+
+
+def devices() -> list[dict[str, Any]]:
+    """Every profile that ships: limits and constants with units and provenance."""
+    return [_device(load_profile(name)) for name in device_names()]
+
+
+def _device(profile: DeviceProfile) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "title": profile.title,
+        "vendor": profile.vendor,
+        "arch": profile.arch,
+        "families": list(profile.families),
+        "models": list(profile.models),
+        "limits": {name: constant.to_dict() for name, constant in profile.limits.items()},
+        "constants": {
+            model: {name: constant.to_dict() for name, constant in table.items()}
+            for model, table in profile.models.items()
+        },
+        "must_measure": list(profile.must_measure),
+        "profile_sha256": profile.sha256,
+    }

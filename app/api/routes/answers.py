@@ -1,0 +1,62 @@
+"""POST /v1/optimize and POST /v1/simulate."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Response
+
+from app import answers
+from app.api.deps import ServicesDep
+from app.api.documents import problems
+from app.api.responses import json_response
+from app.schemas.answers import OptimizeAnswer, SimulateAnswer
+from app.schemas.questions import OptimizeRequest, SimulateRequest
+
+router = APIRouter(prefix="/v1", tags=["answers"])
+
+
+@router.post(
+    "/optimize",
+    response_model=OptimizeAnswer,
+    responses=problems(400, 408, 413, 415, 422, 503),
+    summary="The best configuration for a problem, with its proof",
+)
+async def optimize(body: OptimizeRequest, services: ServicesDep) -> Response:
+    """Minimises predicted time, then MATH-warp wait time, over the whole legal space.
+
+    The proof is about the model; a verification is about the GPU. The body is a pure
+    function of the question, the device profile and the model: timings are in the
+    `Server-Timing` header.
+    """
+    begun = time.perf_counter()
+    reply = await services.pool.ask(answers.optimize, body.question(services.host.device))
+    answer, steps_ms = reply.value
+    for step, value in steps_ms.items():
+        services.metrics.stage_seconds.labels(step).observe(value / 1e3)
+    total_ms = (time.perf_counter() - begun) * 1e3
+    return json_response(
+        answer, timings_ms={**steps_ms, "queue": reply.queue_ms, "total": total_ms}
+    )
+
+
+@router.post(
+    "/simulate",
+    response_model=SimulateAnswer,
+    responses=problems(400, 408, 413, 415, 422, 503),
+    summary="Play one configuration's events",
+)
+async def simulate(body: SimulateRequest, services: ServicesDep) -> Response:
+    """Predicted time and wait of your own configuration, its timeline, the limits it
+    touches and its gap to the optimum. A configuration that breaks a limit gets 422.
+    """
+    begun = time.perf_counter()
+    device = services.host.device if body.device is None else body.device
+    reply = await services.pool.ask(
+        answers.simulate, body.problem(), body.config.config(), device, body.model
+    )
+    total_ms = (time.perf_counter() - begun) * 1e3
+    return json_response(
+        reply.value,
+        timings_ms={"simulate": reply.solve_ms, "queue": reply.queue_ms, "total": total_ms},
+    )

@@ -1,0 +1,48 @@
+"""/healthz, /readyz and /metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from app.api.deps import ServicesDep
+from app.api.responses import json_response
+from app.schemas.answers import Health, Ready
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", response_model=Health, summary="Is the process alive")
+async def healthz() -> Response:
+    """Answers while the event loop runs; asks nothing of the solver."""
+    return json_response({"status": "ok"})
+
+
+@router.get(
+    "/readyz",
+    response_model=Ready,
+    responses={503: {"model": Ready, "description": "No solver process is warm yet"}},
+    summary="Can questions be answered",
+)
+async def readyz(services: ServicesDep) -> Response:
+    """200 once a solver process is warm, with or without a GPU; `gpu` names it or is
+    `absent`.
+    """
+    ready = services.pool.ready
+    body = {
+        "status": "ready" if ready else "starting",
+        "gpu": services.host.gpu.name if services.host.gpu else "absent",
+        "solver_processes": services.pool.workers,
+    }
+    return json_response(body, status=200 if ready else 503)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
+    summary="Counts and times",
+)
+async def metrics(services: ServicesDep) -> Response:
+    """Requests, answers and verifications, for Prometheus."""
+    return Response(services.metrics.text(), media_type=CONTENT_TYPE_LATEST)

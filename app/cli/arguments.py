@@ -1,0 +1,116 @@
+"""Arguments that several commands share, and a parser whose errors are the project's own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from app.schemas.faults import describe
+from app.schemas.questions import ConfigRequest
+from solver.config import Config
+from solver.device import device_names
+from solver.engine import MODELS
+from solver.errors import IllegalConfig, InvalidInput
+from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises InvalidInput where argparse would print and leave."""
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse for what it can't parse."""
+        raise InvalidInput("arguments", f"{message}; see {self.prog} --help")
+
+
+def integer(field: str, low: int, high: int) -> Callable[[str], int]:
+    """An argparse type: a decimal integer; what it may be is said by the solver or here."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or not low <= int(text) <= high:
+            raise InvalidInput(field, f"must be an integer between {low} and {high}, got {text!r}")
+        return int(text)
+
+    return parse
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON alone on standard output")
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """M N K, --dtype and --layout, and --json."""
+    for name, words in (
+        ("m", "rows of A and C"),
+        ("n", "columns of B and C"),
+        ("k", "columns of A, rows of B"),
+    ):
+        parser.add_argument(
+            name, metavar=name.upper(), type=integer(name, 1, MAX_EXTENT), help=words
+        )
+    parser.add_argument("--dtype", default="bf16", metavar="|".join(ELEMENT_BYTES))
+    parser.add_argument("--layout", default="tn", metavar="|".join(LAYOUTS))
+    add_json(parser)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device."""
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help=f"the host's GPU, else h200; one of {', '.join(device_names())}",
+    )
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """--model."""
+    parser.add_argument("--model", default="calibrated", metavar="|".join(MODELS))
+
+
+def add_config(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """--config."""
+    parser.add_argument(
+        "--config",
+        required=required,
+        metavar="JSON|@FILE",
+        help="a configuration, as `config` of an answer has it"
+        + ("" if required else "; the pick"),
+    )
+
+
+def problem_of(arguments: argparse.Namespace) -> Problem:
+    """The problem that the arguments name."""
+    return Problem(
+        arguments.m, arguments.n, arguments.k, dtype=arguments.dtype, layout=arguments.layout
+    )
+
+
+def config_of(text: str) -> Config:
+    """A configuration from JSON text or, after an @, from a file; of an answer, its `config`.
+
+    Raises IllegalConfig naming the field that is wrong.
+    """
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput("config", f"can't be read: {error}") from error
+    try:
+        values: Any = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput("config", f"must be JSON or @FILE: {error}") from None
+    if isinstance(values, dict) and isinstance(values.get("config"), dict):
+        values = values["config"]
+    try:
+        return ConfigRequest.model_validate(values).config()
+    except ValidationError as error:
+        field, message = describe(error.errors()[0], ConfigRequest)
+        if field == "body":
+            raise InvalidInput("config", message) from None
+        raise IllegalConfig(field, message) from None

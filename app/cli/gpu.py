@@ -1,0 +1,106 @@
+"""compile and verify: the kernel itself, built here or run on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from app import answers
+from app.cli.arguments import add_config, add_device, add_problem, config_of, integer, problem_of
+from app.cli.session import NEGATIVE, OK, Session
+from app.cli.show import show_record
+from app.errors import EnvironmentLacks
+from app.host import check_memory, detect_host
+from app.verification import verify_here
+from kernels.compile import check_compiled, compile_kernel
+from kernels.verify import require_gpu
+from solver.config import Config
+from solver.device import load_profile
+from solver.engine import Question
+from solver.families import sm90_gemm
+from solver.problem import Problem
+
+DEADLINE_S = 120
+
+
+def add_commands(commands: Any) -> None:
+    """Register this module's commands."""
+    compile_ = commands.add_parser(
+        "compile", help="compile the pick's kernel, or your configuration's; needs no GPU"
+    )
+    add_problem(compile_)
+    add_config(compile_, required=False)
+    add_device(compile_)
+    compile_.add_argument("--out", metavar="FILE", type=Path, help="write the cubin there")
+    compile_.set_defaults(run=compile_command)
+
+    verify_ = commands.add_parser(
+        "verify", help="compile, launch, check and time a kernel on this machine's GPU"
+    )
+    add_problem(verify_)
+    add_config(verify_, required=False)
+    verify_.add_argument(
+        "--deadline",
+        type=integer("deadline", 1, 3600),
+        default=DEADLINE_S,
+        metavar="SECONDS",
+        help=f"when a kernel that hangs is killed ({DEADLINE_S})",
+    )
+    verify_.set_defaults(run=verify)
+
+
+def _choose(arguments: argparse.Namespace, problem: Problem, device: str) -> dict[str, Any]:
+    """The answer for the configuration given, else for the pick; it is legal either way."""
+    if arguments.config is None:
+        return answers.optimize(Question(problem, device=device, proof="none"))[0]
+    return answers.simulate(problem, config_of(arguments.config), device, "calibrated")
+
+
+def compile_command(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright compile M N K``."""
+    device = arguments.device or detect_host().device
+    problem = problem_of(arguments)
+    with session.waiting("compiling"):
+        answer = _choose(arguments, problem, device)
+        config = Config.from_dict(answer["config"])
+        compiled = compile_kernel(sm90_gemm.compile_key(config, problem.dtype))
+        check_compiled(compiled, config, load_profile(device))
+    if arguments.out is not None:
+        try:
+            arguments.out.write_bytes(compiled.cubin)
+        except OSError as error:
+            raise EnvironmentLacks(f"{arguments.out} can't be written: {error}") from error
+    record = {
+        "kernel_id": compiled.kernel_id,
+        "registers_per_thread": compiled.registers,
+        "spill_bytes": compiled.spill_bytes,
+        "stack_bytes": compiled.stack_bytes,
+        "smem_bytes": answer["kernel"]["smem_bytes"],
+        "cubin_bytes": len(compiled.cubin),
+        "nvrtc": compiled.nvrtc,
+        "source_hash": compiled.source_hash,
+        "from_cache": compiled.from_cache,
+        "out": None if arguments.out is None else str(arguments.out),
+        "config": answer["config"],
+    }
+    session.emit(record, lambda console: show_record(console, "compiled", record))
+    return OK
+
+
+def verify(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright verify M N K``; exits 1 where the verification fails."""
+    problem = problem_of(arguments)
+    gpu, device = require_gpu()
+    check_memory(problem, gpu)
+    with session.waiting(f"verifying on {gpu.name}"):
+        answer = _choose(arguments, problem, device)
+        outcome = verify_here(
+            problem,
+            Config.from_dict(answer["config"]),
+            answer["predicted"]["time_us"],
+            deadline_s=arguments.deadline,
+        )
+    record = {**outcome.result, "config": answer["config"], "kernel": answer["kernel"]}
+    session.emit(record, lambda console: show_record(console, f"{outcome.status}", record))
+    return OK if outcome.status == "passed" else NEGATIVE

@@ -1,0 +1,93 @@
+"""The command `warpwright`.
+
+Exit codes: 0 done; 1 done, and the answer is no (a verification failed); 2 bad input;
+3 something this needs is missing (a GPU, the compiler, the port); 70 a defect of ours.
+With --json an error is a problem document on standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.markup import escape
+
+from app import __version__
+from app.cli import ask, bench, gpu, service
+from app.cli.arguments import Parser
+from app.cli.session import DEFECT, ENVIRONMENT, NEGATIVE, USAGE, Session
+from app.errors import AddressInUse, EnvironmentLacks
+from app.problem_documents import from_exception, is_expected
+from kernels.errors import (
+    CacheUnwritable,
+    CompileFailed,
+    CompilerAbsent,
+    CompilerMismatch,
+    GpuAbsent,
+    NoKernelFamily,
+)
+from solver.errors import InvalidInput
+
+ENVIRONMENT_ERRORS = (
+    AddressInUse,
+    CacheUnwritable,
+    CompilerAbsent,
+    CompilerMismatch,
+    EnvironmentLacks,
+    GpuAbsent,
+    NoKernelFamily,
+)
+
+
+def build_parser() -> Parser:
+    """Every command and its arguments."""
+    parser = Parser(
+        prog="warpwright",
+        description="The best configuration of a warp-specialised GPU kernel, proved and verified.",
+        epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 3 something is missing.",
+    )
+    parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in (ask, gpu, service, bench):
+        module.add_commands(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    session = Session(as_json="--json" in words)
+    try:
+        arguments = build_parser().parse_args(words)
+        code: int = arguments.run(arguments, session)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        session.err.print("interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; the interpreter must not fail on it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NEGATIVE
+    except Exception as error:
+        return _fail(error, session)
+
+
+def _fail(error: Exception, session: Session) -> int:
+    if not is_expected(error):
+        session.err.print_exception()
+    problem = from_exception(error)
+    if session.as_json:
+        session.emit(problem.body(), lambda console: None)
+    else:
+        session.err.print(f"[red]error:[/red] {escape(problem.detail)}", soft_wrap=True)
+    if isinstance(error, ENVIRONMENT_ERRORS):
+        return ENVIRONMENT
+    if isinstance(error, CompileFailed):
+        return NEGATIVE
+    return USAGE if isinstance(error, InvalidInput) else DEFECT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""serve: the HTTP service in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from app.cli.arguments import add_json, integer
+from app.cli.session import OK, Session
+from app.serve import address_of, listen, serve
+from app.settings import load_settings
+
+
+def add_commands(commands: Any) -> None:
+    """Register this module's command."""
+    serve_ = commands.add_parser("serve", help="run the HTTP service")
+    serve_.add_argument("--host", help="address to listen on (127.0.0.1)")
+    serve_.add_argument(
+        "--port", type=integer("port", 0, 65535), help="port to listen on (8000; 0: a free one)"
+    )
+    serve_.add_argument(
+        "--workers", type=integer("workers", 1, 256), help="solver processes (one a core, up to 4)"
+    )
+    add_json(serve_)
+    serve_.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright serve``; settings it does not name come from WARPWRIGHT_* variables."""
+    settings = load_settings(host=arguments.host, port=arguments.port, workers=arguments.workers)
+    listener = listen(settings)
+    host, port = address_of(listener)
+    session.emit(
+        {"host": host, "port": port},
+        lambda console: console.print(f"http://{host}:{port}/docs   Stop: Ctrl-C"),
+    )
+    serve(settings, listener)
+    return OK

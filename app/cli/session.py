@@ -1,0 +1,67 @@
+"""What a command runs in: standard output for its answer, standard error for the rest."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+OK, NEGATIVE, USAGE, ENVIRONMENT, DEFECT = 0, 1, 2, 3, 70
+"""Exit codes: done; done and the answer is no; bad input; something is missing; our fault."""
+
+SHOW_AFTER_S = 2.0
+
+
+class Session:
+    """One command's output. With ``as_json`` standard output carries JSON alone."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self.out = Console(soft_wrap=not sys.stdout.isatty())
+        self.err = Console(stderr=True)
+
+    def emit(self, body: Any, show: Callable[[Console], None]) -> None:
+        """Print an answer: as JSON, or as ``show`` lays it out."""
+        if self.as_json:
+            print(json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False))
+        else:
+            show(self.out)
+
+    @contextmanager
+    def waiting(self, words: str) -> Iterator[None]:
+        """Say what is being waited for, once that has taken two seconds."""
+        status = self.err.status(words)
+        timer = threading.Timer(SHOW_AFTER_S, status.start)
+        timer.daemon = True
+        if self.err.is_terminal:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            status.stop()
+
+    @contextmanager
+    def progress(self, words: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar on standard error; yields a function that is told (done, total)."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.err, disable=not self.err.is_terminal) as bar:
+            task = bar.add_task(words, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,45 @@
+"""The service's own exceptions, below the project's root.
+
+WarpwrightError
+├── Unavailable        the service can't answer now; says when to try again
+│   ├── Busy           too many questions are waiting
+│   ├── SolverLost     a solver process ended, twice, while it held the question
+│   └── DeadlinePassed the solver took longer than its deadline
+├── NotFound           no verification of that id
+├── AddressInUse       the service can't listen where it was told to
+└── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
+"""
+
+from __future__ import annotations
+
+from solver.errors import WarpwrightError
+
+
+class Unavailable(WarpwrightError):
+    """The service can't answer now; ``retry_after_s`` says when to try again."""
+
+    retry_after_s = 1
+
+
+class Busy(Unavailable):
+    """Too many questions are waiting already."""
+
+
+class SolverLost(Unavailable):
+    """A solver process ended while it held the question, and so did the one after it."""
+
+
+class DeadlinePassed(Unavailable):
+    """The solver took longer than its deadline and was ended."""
+
+
+class NotFound(WarpwrightError):
+    """Nothing of that name is kept here."""
+
+
+class AddressInUse(WarpwrightError):
+    """The address to listen on can't be bound."""
+
+
+class EnvironmentLacks(WarpwrightError):
+    """Something outside the project is missing; the message says what and how to get it."""

@@ -1,0 +1,45 @@
+"""The machine the service stands on: which GPU it has and which profile describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.host import HostGpu, host_gpu, match_profile
+from solver.device import load_profile
+from solver.errors import InvalidProblem
+from solver.problem import Problem
+
+FALLBACK_DEVICE = "h200"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The GPU that NVML reports first, and the profile of that model, where there is one."""
+
+    gpu: HostGpu | None
+    profile: str | None
+
+    @property
+    def device(self) -> str:
+        """The profile to answer for when a question names none: this GPU's, where a kernel
+        family runs on it.
+        """
+        if self.profile is not None and load_profile(self.profile).families:
+            return self.profile
+        return FALLBACK_DEVICE
+
+
+def detect_host() -> Host:
+    """What NVML says now; makes no CUDA context."""
+    gpu = host_gpu()
+    return Host(gpu, match_profile(gpu) if gpu else None)
+
+
+def check_memory(problem: Problem, gpu: HostGpu) -> None:
+    """Raise InvalidProblem where A, B and C alone are more than the GPU's memory."""
+    if problem.operand_bytes > gpu.memory_bytes:
+        raise InvalidProblem(
+            "m",
+            f"A, B and C must fit the GPU's memory of {gpu.memory_bytes} bytes, "
+            f"they take {problem.operand_bytes}",
+        )

@@ -1,0 +1,130 @@
+"""Every error as an RFC 9457 problem document, over HTTP and on the command line alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.errors import AddressInUse, EnvironmentLacks, NotFound, Unavailable
+from kernels.errors import (
+    CacheUnwritable,
+    CompileFailed,
+    CompilerAbsent,
+    CompilerMismatch,
+    GpuAbsent,
+    NoKernelFamily,
+)
+from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:warpwright:problem:"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """A kind of problem: the end of its type URN, its HTTP status and its title."""
+
+    name: str
+    status: int
+    title: str
+
+    @property
+    def type(self) -> str:
+        """The document's ``type`` member."""
+        return URN + self.name
+
+
+MALFORMED = ProblemKind("malformed-json", 400, "The body is not JSON")
+BAD_ORIGIN = ProblemKind("foreign-origin", 403, "Requests from other origins are refused")
+NOT_FOUND = ProblemKind("not-found", 404, "There is nothing at this address")
+BAD_METHOD = ProblemKind("method-not-allowed", 405, "The address does not take this method")
+SLOW_BODY = ProblemKind("body-timeout", 408, "The body did not arrive in time")
+TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
+NOT_JSON = ProblemKind("unsupported-media-type", 415, "The body must be JSON")
+BAD_HOST = ProblemKind("foreign-host", 421, "Requests for other hosts are refused")
+INVALID = ProblemKind("invalid-input", 422, "A value breaks a limit")
+NO_FAMILY = ProblemKind("no-kernel-family", 422, "No kernel family runs on this GPU")
+REFUSED = ProblemKind("compile-failed", 422, "The CUDA compiler refused the kernel")
+DEFECT = ProblemKind("internal-error", 500, "The service failed")
+NO_GPU = ProblemKind("gpu-absent", 503, "There is no GPU to verify on")
+NO_COMPILER = ProblemKind("compiler-absent", 503, "The CUDA compiler is not installed")
+LACKS = ProblemKind("environment", 503, "The machine lacks something this needs, or is in its way")
+UNAVAILABLE = ProblemKind("unavailable", 503, "The service can't answer now")
+
+KINDS = tuple(value for value in list(globals().values()) if isinstance(value, ProblemKind))
+
+
+class FieldError(BaseModel):
+    """One value that breaks a limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    field: str = Field(description="the value's path in the request, as `config.tile_m`")
+    message: str = Field(description="the limit, and what was given")
+
+
+class ProblemDocument(BaseModel):
+    """RFC 9457 problem details; `errors` is present where fields are to blame."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str = Field(description="a URN that names the kind of problem")
+    title: str = Field(description="the kind in words, the same for every occurrence")
+    status: int = Field(description="the HTTP status")
+    detail: str = Field(description="this occurrence in words: the field, the limit, the value")
+    errors: list[FieldError] = Field(default_factory=list)
+
+    def body(self) -> dict[str, Any]:
+        """JSON-ready members, `errors` only where there are any."""
+        return self.model_dump(exclude={"errors"} if not self.errors else None)
+
+
+def document(
+    kind: ProblemKind, detail: str, errors: Sequence[tuple[str, str]] = ()
+) -> ProblemDocument:
+    """The document of one occurrence; ``errors`` are (field, message) pairs."""
+    return ProblemDocument(
+        type=kind.type,
+        title=kind.title,
+        status=kind.status,
+        detail=detail,
+        errors=[FieldError(field=field, message=message) for field, message in errors],
+    )
+
+
+def invalid(errors: Sequence[tuple[str, str]]) -> ProblemDocument:
+    """The document for fields that break limits; its detail names them all."""
+    return document(INVALID, "; ".join(f"{field}: {message}" for field, message in errors), errors)
+
+
+def from_exception(error: Exception) -> ProblemDocument:
+    """The document of an exception; one that nobody expected says nothing of its inside."""
+    match error:
+        case IllegalConfig():
+            return invalid([(f"config.{error.field}", error.message)])
+        case NoKernelFamily():
+            return document(NO_FAMILY, str(error))
+        case InvalidInput():
+            return invalid([(error.field, error.message)])
+        case CompileFailed():
+            return document(REFUSED, str(error))
+        case GpuAbsent():
+            return document(NO_GPU, str(error))
+        case CompilerAbsent():
+            return document(NO_COMPILER, str(error))
+        case EnvironmentLacks() | AddressInUse() | CacheUnwritable() | CompilerMismatch():
+            return document(LACKS, str(error))
+        case NotFound():
+            return document(NOT_FOUND, str(error))
+        case Unavailable():
+            return document(UNAVAILABLE, str(error))
+        case _:
+            return document(DEFECT, "an unexpected error; the service's log has the details")
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether an exception is one of the project's own that a user can act on."""
+    return isinstance(error, WarpwrightError) and from_exception(error).status != DEFECT.status

@@ -1,0 +1,145 @@
+"""Requests: names and types. What values mean and how far they go is the solver's to say.
+
+A limit that the solver checks appears here as schema only, for the OpenAPI document; it is
+never checked twice.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from solver.config import Config
+from solver.device import device_names
+from solver.engine import MODELS, PROOFS, TOP_K_MAX, Question
+from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+
+
+def _one_of(values: Any) -> dict[str, Any]:
+    return {"enum": list(values)}
+
+
+def _between(low: int, high: int) -> dict[str, Any]:
+    return {"minimum": low, "maximum": high}
+
+
+Extent = Annotated[int, Field(json_schema_extra=_between(1, MAX_EXTENT))]
+Device = Annotated[
+    str | None,
+    Field(
+        description="a profile of /v1/devices; by default the host's GPU's where a kernel family "
+        "runs on it, else h200",
+        json_schema_extra=_one_of([*device_names(), None]),
+    ),
+]
+Model = Annotated[str, Field(json_schema_extra=_one_of(MODELS))]
+
+
+class Request(BaseModel):
+    """Strict: no value is converted, no field is ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class ProblemRequest(Request):
+    """C[m, n] = A[m, k] · B[k, n]."""
+
+    m: Extent = Field(description="rows of A and C")
+    n: Extent = Field(description="columns of B and C")
+    k: Extent = Field(description="columns of A, rows of B")
+    dtype: str = Field("bf16", json_schema_extra=_one_of(ELEMENT_BYTES))
+    layout: str = Field(
+        "tn",
+        description="first letter A as M×K, second B as K×N; t row-major, n column-major",
+        json_schema_extra=_one_of(LAYOUTS),
+    )
+
+    def problem(self) -> Problem:
+        """The solver's problem; InvalidProblem names the field and the limit."""
+        return Problem(self.m, self.n, self.k, self.dtype, self.layout)
+
+
+class ConfigRequest(Request):
+    """A configuration of a kernel family; `docs/api.md` says what each field decides."""
+
+    family: str
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    mma_in_flight: int = 0
+    dma_warps: int = 1
+    math_warpgroups: int = 1
+    register_split: int = 0
+    cluster_m: int = 1
+    cluster_n: int = 1
+    split_k: int = 1
+    raster_group: int = 1
+
+    def config(self) -> Config:
+        """The solver's configuration; its legality is checked against a problem later."""
+        return Config(**self.model_dump())
+
+
+class OptimizeRequest(ProblemRequest):
+    """A problem, and how to answer it."""
+
+    device: Device = None
+    model: Model = "calibrated"
+    proof: str = Field("full", json_schema_extra=_one_of(PROOFS))
+    top_k: int = Field(
+        1,
+        description="how many of the best configurations to list, the pick included",
+        json_schema_extra=_between(1, TOP_K_MAX),
+    )
+
+    def question(self, host_device: str) -> Question:
+        """The solver's question, the device filled in where none was named."""
+        return Question(
+            problem=self.problem(),
+            device=host_device if self.device is None else self.device,
+            model=self.model,
+            proof=self.proof,
+            top_k=self.top_k,
+        )
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"}]}
+    )
+
+
+class SimulateRequest(ProblemRequest):
+    """A problem and a configuration of the user's own."""
+
+    config: ConfigRequest
+    device: Device = None
+    model: Model = "calibrated"
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "m": 4096,
+                    "n": 4096,
+                    "k": 4096,
+                    "config": {
+                        "family": "sm90_gemm",
+                        "tile_m": 128,
+                        "tile_n": 128,
+                        "tile_k": 64,
+                        "stages": 4,
+                        "math_warpgroups": 2,
+                    },
+                }
+            ]
+        }
+    )
+
+
+class VerificationRequest(ProblemRequest):
+    """A problem to run on the host's GPU, with a configuration or with the pick."""
+
+    config: ConfigRequest | None = Field(None, description="none: the solver's pick")
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"m": 512, "n": 512, "k": 512}]})

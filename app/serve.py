@@ -1,0 +1,69 @@
+"""Runs the service on one address until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import uvicorn
+
+from app.errors import AddressInUse
+from app.main import create_app
+from app.settings import Settings, unknown_variables
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A bound socket; AddressInUse says which address could not be had and why."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            # Held from here on, so that two services started at once can't both believe in it.
+            listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        raise AddressInUse(
+            f"can't listen on {settings.host}:{settings.port} ({error.strerror or error}); "
+            "another port: --port N"
+        ) from error
+    return listener
+
+
+def address_of(listener: socket.socket) -> tuple[str, int]:
+    """Host and port of a bound socket."""
+    host, port = listener.getsockname()[:2]
+    return str(host), int(port)
+
+
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Serve on ``listener`` until SIGINT or SIGTERM; returns after a clean stop by SIGINT."""
+    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s: %(message)s")
+    for name in unknown_variables():
+        log.warning("nothing reads %s", name)
+    if not (settings.loopback or settings.allowed_hosts):
+        log.warning(
+            "listening on %s without a key: everyone who reaches it may ask; "
+            "WARPWRIGHT_ALLOWED_HOSTS restricts the names it answers to",
+            settings.host,
+        )
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level=settings.log_level,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=10,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        log.info("stopped")

@@ -1,0 +1,105 @@
+"""Settings of the service, read from ``WARPWRIGHT_*`` once and checked at start."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from solver.errors import InvalidInput
+
+PREFIX = "WARPWRIGHT_"
+ELSEWHERE = ("CACHE",)
+"""Variables under the prefix that other layers read: the kernel cache's folder."""
+
+
+class Settings(BaseModel):
+    """Every setting has a default; the environment and then the command line override it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    workers: int = Field(
+        default_factory=lambda: max(1, min(4, os.cpu_count() or 1)),
+        ge=1,
+        le=256,
+        description="solver processes",
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="names a request's Host may carry besides loopback's, comma-separated"
+    )
+    questions_waiting: int = Field(64, ge=1, le=100_000, description="questions that may wait")
+    solve_deadline_s: float = Field(60.0, gt=0, le=3600, description="longest time of one answer")
+    verify_deadline_s: float = Field(
+        120.0, gt=0, le=3600, description="longest time of one verification"
+    )
+    verifications_waiting: int = Field(
+        64, ge=1, le=100_000, description="verifications that may wait for the GPU"
+    )
+    verifications_kept: int = Field(
+        1000, ge=1, le=1_000_000, description="finished verifications that stay readable"
+    )
+    body_bytes: int = Field(65_536, ge=1024, le=2**30, description="largest request body")
+    body_deadline_s: float = Field(
+        10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
+    )
+    log_level: str = Field("info", pattern="^(critical|error|warning|info|debug)$")
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip().lower() for part in value.split(",") if part.strip())
+        return value
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the service listens to this machine alone."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings from the environment, with ``overrides`` (None: not given) on top.
+
+    Raises InvalidInput naming the variable (or the override) whose value breaks a limit.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {
+        name: environ[PREFIX + name.upper()]
+        for name in Settings.model_fields
+        if PREFIX + name.upper() in environ
+    }
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        message = f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"
+        raise InvalidInput(
+            field if field in overrides else PREFIX + field.upper(), message
+        ) from None
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Variables of the prefix that nothing reads: likely misspelt, worth a warning.
+
+    They are no error: Kubernetes sets WARPWRIGHT_SERVICE_HOST and the like by itself.
+    """
+    environ = os.environ if environ is None else environ
+    known = {PREFIX + name.upper() for name in (*Settings.model_fields, *ELSEWHERE)}
+    return tuple(sorted(n for n in environ if n.startswith(PREFIX) and n not in known))

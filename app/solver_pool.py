@@ -1,0 +1,209 @@
+"""Solver processes, warmed at start, so that the event loop never waits for Z3.
+
+Each is a ``kernels.process.Worker``: it holds an Engine and answers one task at a time. One
+that dies or passes its deadline is replaced without touching the others; a task whose
+process died is tried once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from app.errors import Busy, DeadlinePassed, SolverLost, Unavailable
+from kernels.process import OutcomeKind, Worker
+from solver.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+START_DEADLINE_S = 300.0
+"""Longest time for a process to import z3 and build its terms, cold disk included."""
+
+RESTART_PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Pauses before each further attempt to start a process; the last one repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A task's value and how long it waited and ran, in milliseconds."""
+
+    value: Any
+    queue_ms: float
+    solve_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Invalid:
+    """An InvalidInput on its way back: pickled as an exception it would lose its parts."""
+
+    error_type: type[InvalidInput]
+    field: str
+    message: str
+
+
+def _start(initialise: Callable[[], Any]) -> int:
+    """In a solver process: build what answers need; the process's id."""
+    initialise()
+    return os.getpid()
+
+
+def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """In a solver process: the function's value, or what the user did wrong."""
+    try:
+        return function(*arguments)
+    except InvalidInput as error:
+        return _Invalid(type(error), error.field, error.message)
+
+
+class _Slot:
+    """One worker and, while its process is warm, the process's id."""
+
+    def __init__(self) -> None:
+        self.worker = Worker()
+        self.pid: int | None = None
+
+
+class SolverPool:
+    """``workers`` processes, each warmed by ``initialise``.
+
+    ``initialise`` and the tasks' functions are sent by their import path.
+    """
+
+    def __init__(
+        self,
+        initialise: Callable[[], Any],
+        *,
+        workers: int,
+        waiting: int,
+        deadline_s: float,
+    ) -> None:
+        self._initialise = initialise
+        self._limit = waiting
+        self._deadline_s = deadline_s
+        self._slots = [_Slot() for _ in range(workers)]
+        self._idle: asyncio.Queue[_Slot] = asyncio.Queue()
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="solver-pipe")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting = 0
+        self._stopped = False
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Start every process; returns at once, ``ready`` tells when the first can answer."""
+        for slot in self._slots:
+            self._spawn(self._warm(slot))
+
+    @property
+    def ready(self) -> bool:
+        """Whether at least one process is warm."""
+        return self.workers > 0
+
+    @property
+    def workers(self) -> int:
+        """Warm processes, busy ones included."""
+        return sum(slot.pid is not None for slot in self._slots)
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait for a process."""
+        return self._waiting
+
+    async def ask(self, function: Callable[..., Any], *arguments: Any) -> Reply:
+        """``function(*arguments)`` in a solver process.
+
+        Raises what the function raised if that is an InvalidInput, Busy where too many wait,
+        DeadlinePassed, SolverLost after two dead processes, RuntimeError for a defect.
+        """
+        asked = time.perf_counter()
+        for attempt in (1, 2):
+            slot = await self._take()
+            begun = time.perf_counter()
+            # Shielded: a request that is cancelled must not free a process still at work.
+            outcome = await asyncio.shield(self._spawn(self._run(slot, function, arguments)))
+            ended = time.perf_counter()
+            match outcome.kind:
+                case OutcomeKind.OK if isinstance(outcome.value, _Invalid):
+                    fault = outcome.value
+                    raise fault.error_type(fault.field, fault.message)
+                case OutcomeKind.OK:
+                    return Reply(outcome.value, (begun - asked) * 1e3, (ended - begun) * 1e3)
+                case OutcomeKind.TIMEOUT:
+                    raise DeadlinePassed(f"the answer took longer than {self._deadline_s:g} s")
+                case OutcomeKind.ERROR:
+                    raise RuntimeError(outcome.traceback)
+                case OutcomeKind.DIED:
+                    log.warning("attempt %d: %s", attempt, outcome.message)
+        raise SolverLost("two solver processes ended while they held this question")
+
+    async def stop(self) -> None:
+        """End every process, and with it the task it holds."""
+        self._stopped = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for slot in self._slots:
+            if slot.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(slot.pid, signal.SIGKILL)
+        await asyncio.to_thread(self._threads.shutdown)
+        for slot in self._slots:
+            slot.worker.close()
+
+    async def _take(self) -> _Slot:
+        if self._stopped:
+            raise Unavailable("the service is stopping")
+        if self._waiting >= self._limit:
+            raise Busy(f"{self._waiting} questions are waiting; at most {self._limit} may")
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._idle.get()
+        except TimeoutError:
+            raise Busy(f"no solver process was free for {self._deadline_s:g} s") from None
+        finally:
+            self._waiting -= 1
+
+    async def _run(
+        self, slot: _Slot, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> Any:
+        """The task's outcome; the slot is idle again, or being warmed, when this returns."""
+        outcome = await self._call(slot, _answer, (function, arguments), self._deadline_s)
+        if outcome.kind is OutcomeKind.OK:
+            self._idle.put_nowait(slot)
+        else:
+            slot.pid = None
+            self.restarts += 1
+            self._spawn(self._warm(slot))
+        return outcome
+
+    async def _warm(self, slot: _Slot) -> None:
+        for attempt in itertools.count():
+            await asyncio.sleep(RESTART_PAUSES_S[min(attempt, len(RESTART_PAUSES_S) - 1)])
+            outcome = await self._call(slot, _start, (self._initialise,), START_DEADLINE_S)
+            if outcome.kind is OutcomeKind.OK:
+                slot.pid = outcome.value
+                self._idle.put_nowait(slot)
+                return
+            log.error("a solver process did not start: %s", outcome.traceback or outcome.message)
+
+    async def _call(
+        self, slot: _Slot, function: Callable[..., Any], arguments: tuple[Any, ...], limit_s: float
+    ) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, slot.worker.call, function, arguments, limit_s
+        )
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

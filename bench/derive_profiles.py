@@ -1,0 +1,146 @@
+"""Bring what profiles derive from the measured H200 up to date with it.
+
+    python -m bench.derive_profiles
+
+Run it after every change of ``solver/profiles/h200.json`` (``bench.fit --write``). Parts with
+the H200's SM take its fitted constants, its memory path scaled by the datasheet; every Hopper
+part's constants of the published model follow from those of the kernel family. A test holds
+the profiles that ship to these rules. Ends by remaking ``docs/profiles.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.profiles_page import PAGE, page
+from solver.families import paper, sm90_gemm
+
+FAMILY = sm90_gemm.NAME
+FOLDER = Path("solver/profiles")
+REFERENCE = "h200"
+
+OF_THE_PART = ("clock_ghz", "mma_macs_per_cycle", "mma_min_n", "load_norm")
+"""Constants a profile states itself: its datasheet's, the instruction set's, the model's own."""
+
+Profile = dict[str, Any]
+
+
+def derive(profile: Profile, reference: Profile) -> Profile:
+    """A copy of a Hopper profile (as JSON values) whose derived constants obey the rules."""
+    models = dict(profile["models"])
+    if profile["name"] != reference["name"]:
+        models[FAMILY] = _family_constants(profile, reference)
+    provenance = "measured" if profile["name"] == reference["name"] else "derived"
+    models[paper.NAME] = _paper_constants(models[FAMILY], provenance)
+    return {**profile, "models": models}
+
+
+def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
+    measured = reference["models"][FAMILY]
+    sms = profile["limits"]["sms"]["value"] / reference["limits"]["sms"]["value"]
+    bandwidth = profile["limits"]["memory_bytes_per_us"]["value"]
+    reached = measured["hbm_bytes_per_us"]["value"] / (
+        reference["limits"]["memory_bytes_per_us"]["value"]
+    )
+    scaled = {
+        "l2_bytes_per_us": (sms, "the H200's, by the number of SMs"),
+        "hbm_bytes_per_us": (
+            reached * bandwidth / measured["hbm_bytes_per_us"]["value"],
+            f"the datasheet's bandwidth times {reached:.3f}, what the H200 reaches of its own",
+        ),
+        "clock_power_tflops": (
+            1,
+            "the H200's; a power limit other than its 700 W is not accounted for",
+        ),
+    }
+    constants = {}
+    for name, constant in measured.items():
+        if name in OF_THE_PART:
+            constants[name] = profile["models"][FAMILY][name]
+            continue
+        known = "measured there" if constant["provenance"] == "measured" else constant["source"]
+        factor, source = scaled.get(name, (1, f"same SM as the H200's: {known}"))
+        constants[name] = {
+            "value": _rounded(constant["value"] * factor),
+            "unit": constant["unit"],
+            "provenance": "derived",
+            "source": source,
+        }
+    return constants
+
+
+def _paper_constants(own: Mapping[str, Any], provenance: str) -> dict[str, Any]:
+    """The published model's constants from the kernel family's, one SM's at full clock."""
+    us_per_cycle = 1e-3 / own["clock_ghz"]["value"]
+
+    def at_clock(rate: str, *, cycles: bool) -> Callable[[], float]:
+        value = own[rate]["value"]
+        return lambda: value * us_per_cycle if cycles else value / us_per_cycle
+
+    rules: dict[str, tuple[str, str, Callable[[], float]]] = {
+        "init_us": (
+            "us",
+            "launch_us and launch_warpgroup_us of one warpgroup",
+            lambda: own["launch_us"]["value"] + own["launch_warpgroup_us"]["value"],
+        ),
+        "dma_startup_us": (
+            "us",
+            "load_latency_cycles at clock_ghz",
+            at_clock("load_latency_cycles", cycles=True),
+        ),
+        "dma_bytes_per_us": (
+            "B/us/SM",
+            "load_bytes_per_cycle at clock_ghz",
+            at_clock("load_bytes_per_cycle", cycles=False),
+        ),
+        "math_startup_us": (
+            "us",
+            "mma_drain_cycles at clock_ghz",
+            at_clock("mma_drain_cycles", cycles=True),
+        ),
+        "math_macs_per_us": (
+            "MAC/us/SM",
+            "mma_macs_per_cycle over mma_overhead at clock_ghz",
+            lambda: (
+                own["mma_macs_per_cycle"]["value"] / own["mma_overhead"]["value"] / us_per_cycle
+            ),
+        ),
+    }
+    return {
+        name: {
+            "value": _rounded(rule()),
+            "unit": unit,
+            "provenance": provenance,
+            "source": f"{source}: {FAMILY}'s constants of this profile",
+        }
+        for name, (unit, source, rule) in rules.items()
+    }
+
+
+def _rounded(value: float) -> float:
+    short = float(f"{value:.5g}")
+    return int(short) if short == int(short) else short
+
+
+def read(name: str) -> Profile:
+    """One profile's JSON values."""
+    values: Profile = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    return values
+
+
+def main() -> None:
+    """Rewrite the Hopper profiles and the page, from the repository's root."""
+    reference = read(REFERENCE)
+    for path in sorted(FOLDER.glob("*.json")):
+        profile = read(path.stem)
+        if FAMILY in profile["families"]:
+            text = json.dumps(derive(profile, reference), indent=2, ensure_ascii=False)
+            path.write_text(text + "\n", "utf-8")
+    PAGE.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

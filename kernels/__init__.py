@@ -1,0 +1,1 @@
+"""The kernels: CUDA sources, compile, launch, verify and measure."""

@@ -1,0 +1,134 @@
+"""Plan files of the bench runner: rows made elsewhere, read and checked here.
+
+A plan is JSON: ``suite``, ``cache``, ``commit``, ``source_hash`` and ``rows``, each with
+``suite``, ``cache``, ``dtype``, ``layout``, ``role`` (pick | best | sample), ``m``, ``n``,
+``k``, ``config``, ``predicted_us`` and, optionally, ``check`` (true). Rows of role ``best``
+for one problem are candidates: the fastest is reported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from solver.config import Config
+from solver.errors import InvalidInput
+from solver.families.sm90_gemm import CompileKey, compile_key
+from solver.problem import Problem
+
+ROLES = ("pick", "best", "sample")
+CACHES = ("cold", "warm")
+
+
+class InvalidPlan(InvalidInput):
+    """A plan file that can't be read; ``field`` is the place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One row of a plan."""
+
+    suite: str
+    cache: str
+    role: str
+    problem: Problem
+    config: Config
+    predicted_us: float | None
+    check: bool
+
+    def identity(self) -> dict[str, Any]:
+        """The row's own fields, as the result repeats them."""
+        return {
+            "suite": self.suite,
+            "cache": self.cache,
+            "dtype": self.problem.dtype,
+            "layout": self.problem.layout,
+            "role": self.role,
+            "m": self.problem.m,
+            "n": self.problem.n,
+            "k": self.problem.k,
+            "config": self.config.to_dict(),
+            "predicted_us": self.predicted_us,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan file. ``source_hash`` is that of the kernels it was made for, None if unsaid."""
+
+    suite: str
+    cache: str
+    commit: str | None
+    source_hash: str | None
+    rows: tuple[PlanRow, ...]
+
+    def keys(self) -> tuple[CompileKey, ...]:
+        """The compile keys its rows need, sorted."""
+        return tuple(sorted({compile_key(r.config, r.problem.dtype) for r in self.rows}))
+
+    def jobs(self) -> tuple[tuple[PlanRow, ...], ...]:
+        """Rows as they are run: each alone, but candidates of one ``best`` together, at the
+        place of the first."""
+        jobs: dict[Any, list[PlanRow]] = {}
+        for index, row in enumerate(self.rows):
+            same = (row.suite, row.cache, row.problem) if row.role == "best" else index
+            jobs.setdefault(same, []).append(row)
+        return tuple(tuple(job) for job in jobs.values())
+
+
+def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
+    if not isinstance(raw, dict):
+        raise InvalidPlan(place, "must be an object")
+    try:
+        problem = Problem(
+            raw["m"], raw["n"], raw["k"], raw.get("dtype", "bf16"), raw.get("layout", "tn")
+        )
+        config = Config.from_dict(raw["config"])
+    except KeyError as error:
+        raise InvalidPlan(place, f"lacks {error.args[0]}") from error
+    except InvalidInput as error:
+        raise InvalidPlan(f"{place}.{error.field}", error.message) from error
+    row = PlanRow(
+        suite=raw.get("suite", defaults["suite"]),
+        cache=raw.get("cache", defaults["cache"]),
+        role=raw.get("role", "pick"),
+        problem=problem,
+        config=config,
+        predicted_us=raw.get("predicted_us"),
+        check=raw.get("check", True),
+    )
+    if row.role not in ROLES:
+        raise InvalidPlan(f"{place}.role", f"must be one of {', '.join(ROLES)}, got {row.role!r}")
+    if row.cache not in CACHES:
+        raise InvalidPlan(
+            f"{place}.cache", f"must be one of {', '.join(CACHES)}, got {row.cache!r}"
+        )
+    return row
+
+
+def parse_plan(text: str) -> Plan:
+    """A plan from its JSON text. Raises InvalidPlan, which names the row and the field."""
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise InvalidPlan("plan", f"is no JSON: {error}") from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("rows"), list):
+        raise InvalidPlan("plan", "must be an object with a list of rows")
+    defaults = {"suite": raw.get("suite", "unnamed"), "cache": raw.get("cache", "cold")}
+    rows: Sequence[PlanRow] = [
+        _row(row, f"rows[{index}]", defaults) for index, row in enumerate(raw["rows"])
+    ]
+    return Plan(
+        **defaults, commit=raw.get("commit"), source_hash=raw.get("source_hash"), rows=tuple(rows)
+    )
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a file. Raises InvalidPlan where it can't be read."""
+    try:
+        return parse_plan(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidPlan("plan", f"{path} can't be read: {error.strerror}") from error

@@ -1,0 +1,118 @@
+"""The result file of the bench runner: whole at every moment, so that a killed run keeps
+the rows it has."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from kernels.bench_plan import PlanRow
+from kernels.verify import Reason
+from kernels.worker import TaskResult
+
+FLUSH_EVERY_S = 2.0
+PACKAGES = ("cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy", "torch")
+_ROW_FIELDS = (
+    "median_us",
+    "p95_us",
+    "p99_us",
+    "exact",
+    "rel_error",
+    "cublas_us",
+    "ratio_to_cublas",
+    "ratio_low",
+    "ratio_high",
+    "ratio_note",
+    "ratio_rounds",
+    "sm_clock_mhz",
+    "sm_clock_before_mhz",
+    "power_w",
+    "throttle",
+    "replays",
+    "launches_per_replay",
+    "sets",
+    "flushed",
+    "k_coverage",
+    "registers",
+    "kernel_id",
+)
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that matter to a measurement, where installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def passed_row(row: PlanRow, result: TaskResult) -> dict[str, Any]:
+    """The record of a row that was measured, or found wrong."""
+    wrong = result.failure is not None
+    return row.identity() | {
+        "status": "failed" if wrong else "passed",
+        "reason": Reason.WRONG_RESULT if wrong else None,
+        "details": result.failure,
+        **{name: getattr(result, name) for name in _ROW_FIELDS},
+    }
+
+
+def failed_row(row: PlanRow, reason: Reason, details: str) -> dict[str, Any]:
+    """The record of a row that gave no figures."""
+    return row.identity() | {
+        "status": "failed",
+        "reason": reason,
+        "details": details,
+        **dict.fromkeys(_ROW_FIELDS),
+    }
+
+
+class ResultFile:
+    """Rows and what stands beside them, rewritten atomically every few seconds."""
+
+    def __init__(self, path: Path, beside: dict[str, Any]) -> None:
+        self._path = path
+        self._beside = beside
+        self._rows: list[str] = []
+        self._failed = 0
+        self._written = float("-inf")
+
+    @property
+    def failed(self) -> int:
+        """Rows recorded as failed so far."""
+        return self._failed
+
+    def note(self, **facts: Any) -> None:
+        """Add facts beside the rows."""
+        self._beside.update(facts)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Record a row; the file follows within FLUSH_EVERY_S seconds of the next one."""
+        self._rows.append(json.dumps(record, allow_nan=False))
+        self._failed += record["status"] == "failed"
+        if time.monotonic() - self._written >= FLUSH_EVERY_S:
+            self.write(complete=False)
+
+    def write(self, complete: bool) -> None:
+        """Write everything; ``complete`` says whether the plan has been gone through."""
+        beside = self._beside | {
+            "complete": complete,
+            "measured": len(self._rows),
+            "failed": self._failed,
+        }
+        head = json.dumps(beside, indent=1, allow_nan=False)[:-2]
+        text = f'{head},\n "rows": [\n' + ",\n".join(self._rows) + "\n ]\n}\n"
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)
+        self._written = time.monotonic()

@@ -1,0 +1,225 @@
+"""From a compile key to a cubin, with the compiler's own account of it.
+
+NVRTC and ptxas decide what is legal: a kernel that spills, is serialised or has its register
+split ignored is a failure here, never a slow kernel later.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kernels import nvrtc
+from kernels.cache import KernelCache, default_cache
+from kernels.cubin import read_int32_array
+from kernels.errors import CacheUnwritable, CompileFailed, CompilerMismatch
+from kernels.launch_plan import ENTRY
+from kernels.sources import (
+    ARCH,
+    NEVER_ENDS,
+    headers,
+    instantiation,
+    kernel_id,
+    options,
+    source_hash,
+)
+from solver.config import Config
+from solver.device import DeviceProfile
+from solver.families import sm90_gemm as family
+from solver.families.sm90_gemm import CompileKey
+from solver.problem import ELEMENT_BYTES
+
+SMEM_SYMBOL = "sm90_gemm_smem_bytes"
+_LOG = logging.getLogger(__name__)
+_ENTRIES = re.compile(r"Compiling entry function '(\w+)'")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_STATIC_SMEM = re.compile(r"(\d+) bytes smem")
+# ptxas' numbered remarks: C7508 setmaxnreg ignored, C7510 and C7512 wgmma serialised, C7602
+# too few registers. A kernel of this family earns none of them when it is right.
+_REMARK = re.compile(r"\((C\d{4})\) (.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """A cubin and what the compiler says of it.
+
+    registers                per thread at launch
+    spill_bytes              spill stores and loads together
+    stack_bytes              local memory per thread
+    static_smem_bytes        shared memory declared in the source (dynamic is the launch's)
+    smem_bytes_by_stages     dynamic shared memory the kernel takes for 0, 1, … stages, read
+                             from the cubin: the layout the kernel itself uses
+    cache_note               why the cubin was not kept on disk; empty where it was
+    """
+
+    key: CompileKey
+    arch: str
+    cubin: bytes
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_smem_bytes: int
+    smem_bytes_by_stages: tuple[int, ...]
+    nvrtc: str
+    source_hash: str
+    kernel_id: str
+    from_cache: bool = False
+    cache_note: str = ""
+
+
+def _to_payload(kernel: CompiledKernel) -> bytes:
+    figures = {k: v for k, v in asdict(kernel).items() if k != "cubin"}
+    return json.dumps(figures).encode() + b"\n" + kernel.cubin
+
+
+def _from_payload(payload: bytes) -> CompiledKernel:
+    text, _, cubin = payload.partition(b"\n")
+    figures: dict[str, Any] = json.loads(text)
+    figures["key"] = CompileKey(**figures["key"])
+    figures["smem_bytes_by_stages"] = tuple(figures["smem_bytes_by_stages"])
+    return replace(CompiledKernel(cubin=cubin, **figures), from_cache=True)
+
+
+def _identity(key: CompileKey, arch: str) -> dict[str, str]:
+    return {
+        "kernel_id": kernel_id(key, arch),
+        "arch": arch,
+        "nvrtc": nvrtc.version(),
+        "options": " ".join(options(arch)),
+        "source_hash": source_hash(arch),
+        "unit": instantiation(key),
+    }
+
+
+def _one(pattern: re.Pattern[str], log: str, name: str) -> re.Match[str]:
+    found = list(pattern.finditer(log))
+    if len(found) != 1:
+        raise CompileFailed(
+            name, f"ptxas' report has {len(found)} matches of {pattern.pattern!r}", log
+        )
+    return found[0]
+
+
+def _words(remark: re.Match[str]) -> str:
+    return f"ptxas {remark[1]}: {remark[2].strip()}"
+
+
+def build_kernel(key: CompileKey, arch: str = ARCH, source: str | None = None) -> CompiledKernel:
+    """Compile a key, always, and without the cache. ``source`` replaces the key's own unit.
+
+    Raises CompileFailed where the compiler refuses, CompilerAbsent where there is none. What
+    it builds may spill: ``require_sound`` says no to that.
+    """
+    name = kernel_id(key, arch)
+    unit = instantiation(key) if source is None else source
+    built = nvrtc.build(f"{name}.cu", unit, headers(), options(arch))
+    remark = _REMARK.search(built.log)
+    if not built.cubin:
+        lines = [line for line in built.log.splitlines() if "error" in line]
+        reason = _words(remark) if remark else (lines or ["the compiler gave no reason"])[0]
+        raise CompileFailed(name, reason, built.log)
+    entry = _one(_ENTRIES, built.log, name)[1]
+    if entry != ENTRY:
+        raise CompileFailed(name, f"the entry function is {entry}, not {ENTRY}", built.log)
+    frame = _one(_FRAME, built.log, name)
+    spill_bytes = int(frame[2]) + int(frame[3])
+    if remark and not spill_bytes:
+        raise CompileFailed(name, _words(remark), built.log)
+    static = _STATIC_SMEM.search(built.log)
+    return CompiledKernel(
+        key=key,
+        arch=arch,
+        cubin=built.cubin,
+        registers=int(_one(_REGISTERS, built.log, name)[1]),
+        spill_bytes=spill_bytes,
+        stack_bytes=int(frame[1]),
+        static_smem_bytes=int(static[1]) if static else 0,
+        smem_bytes_by_stages=read_int32_array(built.cubin, SMEM_SYMBOL) if source is None else (),
+        nvrtc=nvrtc.version(),
+        source_hash=source_hash(arch),
+        kernel_id=name,
+    )
+
+
+def require_sound(kernel: CompiledKernel) -> CompiledKernel:
+    """The kernel itself, or CompileFailed where it spills or uses a stack."""
+    reason = unsound_reason(kernel)
+    if reason:
+        raise CompileFailed(kernel.kernel_id, reason, "")
+    return kernel
+
+
+def unsound_reason(kernel: CompiledKernel) -> str:
+    """Why a kernel that compiled is no use; empty where it is sound."""
+    if kernel.spill_bytes:
+        return f"spills {kernel.spill_bytes} bytes"
+    if kernel.stack_bytes:
+        return f"uses {kernel.stack_bytes} bytes of stack"
+    if kernel.static_smem_bytes:
+        return f"declares {kernel.static_smem_bytes} bytes of static shared memory"
+    return ""
+
+
+def compile_kernel(
+    key: CompileKey, arch: str = ARCH, cache: KernelCache | None = None
+) -> CompiledKernel:
+    """The kernel of a compile key, from the disk cache or from the compiler.
+
+    ``cache`` is the default folder's where omitted. Where it can't be written the kernel is
+    returned all the same, and ``cache_note`` says why it was not kept.
+
+    Raises CompileFailed (with the compiler's log) and CompilerAbsent.
+    """
+    store = default_cache() if cache is None else cache
+    identity = _identity(key, arch)
+    payload = store.load(identity)
+    if payload is not None:
+        return _from_payload(payload)
+    kernel = require_sound(build_kernel(key, arch))
+    try:
+        store.store(identity, _to_payload(kernel))
+    except CacheUnwritable as error:
+        _LOG.warning("%s; %s was compiled without it", error, kernel.kernel_id)
+        return replace(kernel, cache_note=str(error))
+    return kernel
+
+
+def compile_never_ends(key: CompileKey, arch: str = ARCH) -> CompiledKernel:
+    """Test only: a kernel with the same entry and arguments that never returns. Not cached."""
+    kernel = build_kernel(key, arch, NEVER_ENDS)
+    return replace(kernel, kernel_id=f"never_ends-{source_hash(arch)[:12]}")
+
+
+def check_compiled(compiled: CompiledKernel, config: Config, profile: DeviceProfile) -> None:
+    """Put the compiler's own figures for this kernel through the family's legality.
+
+    Raises CompilerMismatch where they make ``config`` illegal on ``profile``, or where the
+    kernel's own shared-memory layout is not the one the solver counted with.
+    """
+    key = compiled.key
+
+    def mismatch(reason: str) -> CompilerMismatch:
+        return CompilerMismatch(
+            f"{compiled.kernel_id}, NVRTC {compiled.nvrtc}: {reason}; run `python -m kernels.table`"
+            " to measure the register table with this compiler"
+        )
+
+    if family.compile_key(config, key.dtype) != key:
+        raise mismatch(f"was not compiled for {config}")
+    if reason := unsound_reason(compiled):
+        raise mismatch(reason)
+    columns = config.to_dict()
+    element = ELEMENT_BYTES[key.dtype]
+    expected = int(family.smem_bytes(columns, element))
+    actual = compiled.smem_bytes_by_stages[config.stages]
+    if actual != expected:
+        raise mismatch(f"takes {actual} bytes of shared memory, the solver counted {expected}")
+    for limit in family.kernel_limits(columns, element, profile, compiled.registers):
+        if not np.all(limit.holds):
+            raise mismatch(f"with {compiled.registers} registers, {limit.field} {limit.rule}")

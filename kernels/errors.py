@@ -1,0 +1,57 @@
+"""What can go wrong between a configuration and a running kernel, one tree.
+
+WarpwrightError (solver.errors)
+└── KernelError
+    ├── CompilerAbsent      NVRTC can't be loaded: names the extra that brings it
+    ├── CompileFailed       the compiler refused the kernel, or built it in a way that is no use
+    ├── CompilerMismatch    the compiler's own figures contradict the solver's
+    ├── CacheUnwritable     the kernel cache can't take an entry
+    ├── GpuAbsent           no CUDA device or no driver
+    ├── NoKernelFamily      this GPU has no kernel family: names those that have one
+    └── LaunchFailed        the driver refused, or the kernel faulted
+"""
+
+from __future__ import annotations
+
+from solver.errors import WarpwrightError
+
+
+class KernelError(WarpwrightError):
+    """Base of the errors of kernels/."""
+
+
+class CompilerAbsent(KernelError):
+    """NVRTC or its Python binding is not installed."""
+
+
+class CompileFailed(KernelError):
+    """The compiler refused a kernel. ``reason`` is one line, ``log`` all that it said."""
+
+    def __init__(self, kernel_id: str, reason: str, log: str) -> None:
+        super().__init__(f"{kernel_id}: {reason}")
+        self.kernel_id = kernel_id
+        self.reason = reason
+        self.log = log
+
+    def __reduce__(self) -> tuple[type[CompileFailed], tuple[str, str, str]]:
+        return type(self), (self.kernel_id, self.reason, self.log)
+
+
+class CompilerMismatch(KernelError):
+    """A compiled kernel is not what the solver took it for; the message says what to run."""
+
+
+class CacheUnwritable(KernelError):
+    """The kernel cache folder can't be made or written; the message names it and why."""
+
+
+class GpuAbsent(KernelError):
+    """There is no CUDA device here, or no driver for it."""
+
+
+class NoKernelFamily(KernelError):
+    """A device on which no kernel family runs; the message names those that have one."""
+
+
+class LaunchFailed(KernelError):
+    """A call into the driver or a launch failed; the message names the call and CUDA's error."""

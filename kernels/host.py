@@ -1,0 +1,173 @@
+"""The GPU beside us, seen through NVML: no CUDA context is made in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from solver.device import device_names
+
+PROFILE_BY_NAME = {
+    "NVIDIA H200": "h200",
+    "NVIDIA H100 80GB HBM3": "h100_sxm",
+    "NVIDIA H20": "h20",
+    "NVIDIA A100-SXM4-80GB": "a100",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+    "NVIDIA RTX A6000": "a6000",
+}
+"""Names as the driver reports them. Parts of another form factor (H200 NVL, MIG slices) have
+other limits and clocks, so only the exact name matches."""
+
+THROTTLE_REASONS = {  # idleness, which NVML counts among them, is none
+    "ClocksThrottleReasonApplicationsClocksSetting": "application_clocks",
+    "ClocksThrottleReasonSwPowerCap": "power_cap",
+    "ClocksThrottleReasonHwSlowdown": "hw_slowdown",
+    "ClocksThrottleReasonSyncBoost": "sync_boost",
+    "ClocksThrottleReasonSwThermalSlowdown": "sw_thermal",
+    "ClocksThrottleReasonHwThermalSlowdown": "hw_thermal",
+    "ClocksThrottleReasonHwPowerBrakeSlowdown": "hw_power_brake",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpu:
+    """One GPU as NVML describes it. ``compute_capability`` is (major, minor); the clock is
+    None where the device does not report it (a MIG slice)."""
+
+    name: str
+    uuid: str
+    driver: str
+    memory_bytes: int
+    compute_capability: tuple[int, int]
+    sm_clock_mhz: int | None
+    throttle: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The GPU under its own field names."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """SM clock, power and throttle reasons (names of ours; empty: none) at one moment."""
+
+    sm_clock_mhz: int | None
+    power_w: float | None
+    throttle: tuple[str, ...]
+
+
+def visible_device(environment: Mapping[str, str]) -> int | str | None:
+    """Which GPU CUDA's device 0 is: an NVML index, a UUID, or None where none is visible.
+
+    Follows CUDA_VISIBLE_DEVICES; indices are in PCI order, which workers set for CUDA too.
+    """
+    value = environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return 0
+    first = value.split(",")[0].strip()
+    if first.lstrip("-").isdigit():
+        return int(first) if int(first) >= 0 else None
+    return first or None
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML, initialised; None where the library, the driver or its package is missing."""
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _handle(pynvml: Any, device: int | str) -> Any:
+    if isinstance(device, int):
+        return pynvml.nvmlDeviceGetHandleByIndex(device)
+    return pynvml.nvmlDeviceGetHandleByUUID(device)
+
+
+def _sm_clock_mhz(pynvml: Any, handle: Any) -> int | None:
+    try:
+        return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
+    except pynvml.NVMLError:
+        return None
+
+
+def _throttle(pynvml: Any, handle: Any) -> tuple[str, ...]:
+    try:
+        bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    except pynvml.NVMLError:
+        return ("not_reported",)
+    return tuple(
+        word for name, word in THROTTLE_REASONS.items() if bits & getattr(pynvml, f"nvml{name}")
+    )
+
+
+def host_gpu() -> HostGpu | None:
+    """The GPU that CUDA's device 0 would be, or None where there is none to be seen.
+
+    None as well where the driver or the NVML package is missing, or the visible device does
+    not exist. A MIG slice is reported under its own name and memory.
+    """
+    device = visible_device(os.environ)
+    with _nvml() as pynvml:
+        if pynvml is None or device is None:
+            return None
+        try:
+            handle = _handle(pynvml, device)
+            return HostGpu(
+                name=str(pynvml.nvmlDeviceGetName(handle)),
+                uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+                driver=str(pynvml.nvmlSystemGetDriverVersion()),
+                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+                sm_clock_mhz=_sm_clock_mhz(pynvml, handle),
+                throttle=_throttle(pynvml, handle),
+            )
+        except pynvml.NVMLError:
+            return None
+
+
+def match_profile(gpu: HostGpu | None) -> str | None:
+    """The device profile of this GPU, or None where no shipped profile is of it."""
+    if gpu is None:
+        return None
+    name = PROFILE_BY_NAME.get(gpu.name)
+    return name if name in device_names() else None
+
+
+class ClockMonitor:
+    """Reads one GPU's clock repeatedly; NVML stays initialised while the object lives."""
+
+    def __init__(self, uuid: str) -> None:
+        import pynvml
+
+        self._pynvml = pynvml
+        pynvml.nvmlInit()
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    def read(self) -> ClockReading:
+        """The clock now; power is None where the device does not report it."""
+        pynvml, handle = self._pynvml, self._handle
+        try:
+            power_w = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+        except pynvml.NVMLError:
+            power_w = None
+        return ClockReading(
+            _sm_clock_mhz(pynvml, handle),
+            power_w,
+            _throttle(pynvml, handle),
+        )

@@ -1,0 +1,206 @@
+"""Functions run in a process of their own, with a deadline.
+
+A hang, a fault or a crash there ends that process and comes back as an outcome; nothing of
+it reaches the caller's process, which never touches CUDA.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any
+
+REAP_S = 30.0  # a process killed with a kernel running leaves once its context is torn down
+ORPHAN_POLL_S = 1.0
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class OutcomeKind(StrEnum):
+    """How a call in another process ended."""
+
+    OK = "ok"
+    ERROR = "error"  # the function raised
+    TIMEOUT = "timeout"  # killed at its deadline
+    DIED = "died"  # the process left without an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a call.
+
+    ``value`` is the function's result (OK only); ``error_type``, ``message`` and
+    ``traceback`` describe what it raised (ERROR) or how the process ended; ``exit_code`` is
+    negative for a signal (DIED and TIMEOUT).
+    """
+
+    kind: OutcomeKind
+    elapsed_s: float
+    value: Any = None
+    error_type: str | None = None
+    message: str = ""
+    traceback: str = ""
+    exit_code: int | None = None
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End this process when its parent has gone, whatever the main thread waits for."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_POLL_S)
+    os._exit(1)
+
+
+def _serve(connection: Connection, parent: int) -> None:
+    """The child's main loop: calls in, results out, until the pipe closes."""
+    sys.stdout.flush()
+    os.dup2(2, 1)  # standard output belongs to the parent's answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
+    threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = ("ok", function(*arguments))
+        except Exception as error:
+            answer = ("error", (type(error).__name__, str(error), traceback.format_exc()))
+        try:
+            connection.send(answer)
+        except Exception as error:  # a result that can't be pickled
+            text = f"the result can't be sent back: {error}"
+            connection.send(("error", (type(error).__name__, text, traceback.format_exc())))
+
+
+class Worker:
+    """A spawned process that runs one call at a time; replaced after anything but OK.
+
+    Not for use from several threads at once. A context manager; ``close`` ends the process.
+    """
+
+    def __init__(self) -> None:
+        self._process: Any = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether a process is up and will take the next call warm."""
+        return self._process is not None and self._process.is_alive()
+
+    def _connect(self) -> Connection:
+        if self._connection is not None and self.running:
+            return self._connection
+        self.close()
+        ours, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+        process.start()
+        theirs.close()  # so that the child's end is the only one, and its death reads as EOF
+        self._process, self._connection = process, ours
+        return ours
+
+    def call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline_s: float
+    ) -> Outcome:
+        """Run ``function(*arguments)`` in the process; start-up counts towards the deadline.
+
+        The function is sent by its import path. Never raises for what happens over there.
+        """
+        started = time.monotonic()
+        expired = threading.Event()
+        connection = self._connect()
+        process = self._process
+
+        def expire() -> None:
+            expired.set()
+            process.kill()
+
+        timer = threading.Timer(deadline_s, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.send((function, arguments))
+            wait([connection, process.sentinel])
+            status, payload = connection.recv()
+        except (EOFError, OSError):
+            timer.cancel()
+            return self._lost(expired.is_set(), deadline_s, started)
+        except BaseException:
+            timer.cancel()
+            self.close()
+            raise
+        timer.cancel()
+        elapsed_s = time.monotonic() - started
+        if status == "ok":
+            if expired.is_set():  # answered, then killed: the next call starts afresh
+                self.close()
+            return Outcome(OutcomeKind.OK, elapsed_s, value=payload)
+        self.close()
+        error_type, message, trace = payload
+        return Outcome(OutcomeKind.ERROR, elapsed_s, None, error_type, message, trace)
+
+    def _lost(self, expired: bool, deadline_s: float, started: float) -> Outcome:
+        process = self._process
+        process.join(REAP_S)
+        exit_code = process.exitcode
+        self.close()
+        elapsed_s = time.monotonic() - started
+        if expired:
+            message = f"killed at its deadline of {deadline_s:g} s"
+            if exit_code is None:
+                message += f"; the process had not left after {REAP_S:g} s more"
+            return Outcome(OutcomeKind.TIMEOUT, elapsed_s, message=message, exit_code=exit_code)
+        return Outcome(OutcomeKind.DIED, elapsed_s, message=_ending(exit_code), exit_code=exit_code)
+
+    def close(self) -> None:
+        """Kill and reap the process, if any."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.join(REAP_S)
+            if process.exitcode is not None:
+                process.close()
+
+
+def _ending(exit_code: int | None) -> str:
+    """How a process that left without an answer ended, in words."""
+    if exit_code is None:
+        return "the process closed its pipe and did not leave"
+    if exit_code >= 0:
+        return f"the process left with exit code {exit_code} and no answer"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"the process was ended by {name}"
+
+
+def run_in_process(
+    function: Callable[..., Any], arguments: tuple[Any, ...], deadline_s: float
+) -> Outcome:
+    """One call in a fresh process that is gone when this returns."""
+    with Worker() as worker:
+        return worker.call(function, arguments, deadline_s)

@@ -1,0 +1,98 @@
+"""How things are timed, as data that goes into every record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kernels.statistics import RatioInterval, ratio_interval
+
+OVERSPENT = 4
+FEWEST_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """CUDA events around replays of a CUDA graph that holds many launches.
+
+    cache           cold: inputs and output rotated over ``l2_multiple`` times the L2; where
+                    ``max_sets`` sets are too few for that, the L2 is flushed (by reading)
+                    before each replay, outside the timed region. warm: one set.
+    warmup_ms       replays thrown away before anything is timed
+    replay_us       least time of one replay, reached by repeating the rotation
+    min_rounds      replays of each side at least, ``max_rounds`` at most
+    budget_ms       GPU time after which no further round starts, once ``min_rounds`` are
+                    done or OVERSPENT times the budget is gone
+    half_width      a comparison repeats until its interval's half-width is this fraction
+    confidence      of that interval
+    """
+
+    cache: str = "cold"
+    warmup_ms: float = 10.0
+    replay_us: float = 200.0
+    min_rounds: int = 15
+    max_rounds: int = 400
+    budget_ms: float = 120.0
+    half_width: float = 0.02
+    confidence: float = 0.95
+    l2_multiple: int = 3
+    max_sets: int = 128
+
+    def __post_init__(self) -> None:
+        if self.cache not in ("cold", "warm"):
+            raise ValueError(f"cache must be cold or warm, got {self.cache!r}")
+
+    def with_cache(self, cache: str) -> Protocol:
+        """The same protocol, cold or warm."""
+        return replace(self, cache=cache)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The protocol under its own field names."""
+        return asdict(self)
+
+
+BENCH = Protocol()
+VERIFY = Protocol(warmup_ms=100.0, budget_ms=1000.0, max_rounds=1000)
+SAMPLE = Protocol(warmup_ms=1.0, replay_us=100.0, min_rounds=5, max_rounds=50, budget_ms=3.0)
+CHOICE = Protocol(warmup_ms=2.0, min_rounds=7, max_rounds=50, budget_ms=8.0)
+
+
+def finished(
+    protocol: Protocol, rounds: int, spent_ms: float, ratios: Sequence[float]
+) -> tuple[bool, RatioInterval | None]:
+    """Whether to stop after ``rounds`` rounds, and the ratio's interval where one is sought.
+
+    ``ratios`` has one value per round for a comparison and is empty for a single side. The
+    interval's note is set where the rounds or the budget ended before it was narrow enough.
+    """
+    exhausted = None
+    overspent = spent_ms >= OVERSPENT * protocol.budget_ms and rounds >= FEWEST_ROUNDS
+    enough = rounds >= protocol.min_rounds or overspent
+    if rounds >= protocol.max_rounds:
+        exhausted = f"{rounds} rounds"
+    elif spent_ms >= protocol.budget_ms:
+        exhausted = f"{spent_ms:.0f} ms of timing"
+    if not ratios:
+        return enough and (exhausted is not None or spent_ms >= protocol.budget_ms / 2), None
+    interval = ratio_interval(ratios, protocol.confidence)
+    if not enough:
+        return False, interval
+    if interval.half_width <= protocol.half_width:
+        return True, interval
+    if exhausted is None:
+        return False, interval
+    note = f"half-width {interval.half_width:.1%} after {exhausted}"
+    return True, replace(interval, note=note)
+
+
+def rotation_sets(set_bytes: int, l2_bytes: int, protocol: Protocol) -> tuple[int, bool]:
+    """How many input sets to rotate, and whether the L2 must be flushed between replays.
+
+    ``set_bytes`` is what one launch touches of A, B and C. Two sets at least when cold, so
+    that a launch never finds the tail of its own last run.
+    """
+    if protocol.cache == "warm":
+        return 1, False
+    needed = max(2, -(-protocol.l2_multiple * l2_bytes // set_bytes))
+    return min(needed, protocol.max_sets), needed > protocol.max_sets

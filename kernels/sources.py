@@ -1,0 +1,59 @@
+"""The CUDA sources that ship, how they are compiled, and the identity that follows.
+
+A kernel is one generated line over the headers in ``kernels/cuda``: the macro that
+instantiates the template for a compile key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+
+from solver.families.sm90_gemm import ROLE_REGISTERS, CompileKey
+
+ARCH = "sm_90a"  # wgmma and setmaxnreg exist only with the "a"
+ELEMENTS = {"bf16": "Bf16", "fp16": "Fp16"}
+OPTIONS = ("--std=c++17", "-Xptxas=-v")
+NEVER_ENDS = '#include "never_ends.cuh"\n'
+
+
+@cache
+def headers() -> Mapping[str, str]:
+    """Include name to text, of every header that ships, sorted by name."""
+    folder = resources.files("kernels").joinpath("cuda")
+    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".cuh"))
+    return MappingProxyType({name: folder.joinpath(name).read_text("utf-8") for name in files})
+
+
+def options(arch: str = ARCH) -> tuple[str, ...]:
+    """The compiler's options for an architecture."""
+    return (f"--gpu-architecture={arch}", *OPTIONS)
+
+
+@cache
+def source_hash(arch: str = ARCH) -> str:
+    """SHA-256 over the headers, names and text, and the options: what a kernel is made from."""
+    digest = hashlib.sha256()
+    for part in (*options(arch), *(x for item in headers().items() for x in item)):
+        encoded = part.encode()
+        digest.update(len(encoded).to_bytes(8, "little"))
+        digest.update(encoded)
+    return digest.hexdigest()
+
+
+def kernel_id(key: CompileKey, arch: str = ARCH) -> str:
+    """A name that changes whenever the kernel might: the key's, and 12 digits of the hash."""
+    return f"{key.name}-{source_hash(arch)[:12]}"
+
+
+def instantiation(key: CompileKey) -> str:
+    """The translation unit of a compile key."""
+    dma, math = ROLE_REGISTERS[key.math_warpgroups] if key.register_split else (0, 0)
+    return (
+        '#include "sm90_gemm.cuh"\n'
+        f"WARPWRIGHT_SM90_GEMM({ELEMENTS[key.dtype]}, {key.tile_m}, {key.tile_n}, {key.tile_k}, "
+        f"{key.math_warpgroups}, {dma}, {math}, {key.mma_in_flight})\n"
+    )

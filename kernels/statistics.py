@@ -1,0 +1,71 @@
+"""Summaries of repeated timings. Pure arithmetic, no GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Time per launch over replays, each replay the mean of its launches, microseconds."""
+
+    median_us: float
+    p95_us: float
+    p99_us: float
+    replays: int
+    launches_per_replay: int
+
+
+@dataclass(frozen=True, slots=True)
+class RatioInterval:
+    """The median of paired ratios and its confidence interval.
+
+    ``note`` says why the interval is wider than asked for; None where it is not.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+    note: str | None
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval's width as a fraction of the ratio."""
+        return (self.high - self.low) / 2 / self.ratio
+
+
+def summarise(times_us: Sequence[float], launches_per_replay: int) -> Timing:
+    """Median and percentiles (linear interpolation) of times per launch."""
+    median, p95, p99 = (float(x) for x in np.quantile(np.asarray(times_us), (0.5, 0.95, 0.99)))
+    return Timing(median, p95, p99, len(times_us), launches_per_replay)
+
+
+def median_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    """A distribution-free interval for the median, from order statistics.
+
+    The r-th smallest and r-th largest value bound it with at least ``confidence``, r from
+    the binomial distribution; the extremes where there are too few values for that.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    tail, rank = 0, 0  # of 2^count outcomes, as integers: floats overflow at a thousand values
+    while rank < count // 2:
+        tail += math.comb(count, rank)
+        if 2 * tail / (1 << count) > 1 - confidence:
+            break
+        rank += 1
+    rank = max(rank, 1)
+    return ordered[rank - 1], ordered[count - rank]
+
+
+def ratio_interval(
+    ratios: Sequence[float], confidence: float, note: str | None = None
+) -> RatioInterval:
+    """Median and interval of paired ratios."""
+    low, high = median_interval(ratios, confidence)
+    return RatioInterval(float(np.median(np.asarray(ratios))), low, high, len(ratios), note)

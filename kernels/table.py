@@ -1,0 +1,178 @@
+"""The register table: what the compiler makes of every compile key of the family.
+
+``python -m kernels.table`` measures all of them and writes the table that the solver reads;
+``bench_compile`` compiles the legal ones again and holds them against it.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from kernels import nvrtc
+from kernels.compile import build_kernel, unsound_reason
+from kernels.errors import CompileFailed, CompilerMismatch
+from kernels.sources import ARCH, source_hash
+from solver.families import sm90_gemm as family
+from solver.families.sm90_gemm import CompileKey
+from solver.problem import ELEMENT_BYTES
+
+TABLE_PATH = Path(family.__file__).with_name("sm90_gemm_registers.json")
+# 32-bit registers of an SM: CUDA C++ Programming Guide, technical specifications per compute
+# capability, 9.0. A property of the architecture that the table is for, not of one device.
+REGISTERS_PER_SM = {"sm_90a": 65_536}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One key as the compiler sees it; ``refused`` is why it isn't legal, or empty."""
+
+    key: CompileKey
+    registers: int
+    smem_bytes_by_stages: tuple[int, ...]
+    spilled: bool
+    refused: str
+
+
+def measure(key: CompileKey, arch: str = ARCH) -> Measured:
+    """Compile a key afresh and judge it. Raises CompilerAbsent."""
+    try:
+        kernel = build_kernel(key, arch)
+    except CompileFailed as error:
+        return Measured(key, 0, (), False, error.reason)
+    refused = unsound_reason(kernel)
+    block_threads = -(-key.max_threads // family.WARPGROUP) * family.WARPGROUP
+    allocated = kernel.registers * block_threads
+    if not refused and allocated > REGISTERS_PER_SM[arch]:
+        refused = f"{block_threads} threads of {kernel.registers} registers exceed an SM"
+    return Measured(
+        key,
+        kernel.registers,
+        kernel.smem_bytes_by_stages,
+        bool(kernel.spill_bytes),
+        refused,
+    )
+
+
+def measure_all(keys: Sequence[CompileKey], processes: int | None = None) -> Iterator[Measured]:
+    """Measure keys in processes of their own, in the order they finish; progress on stderr."""
+    console = Console(stderr=True)
+    workers = min(processes or len(os.sched_getaffinity(0)), max(1, len(keys)))
+    # spawn: a forked child would share whatever threads and locks the parent has.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = [pool.submit(measure, key) for key in keys]
+        yield from (
+            future.result()
+            for future in track(
+                as_completed(futures),
+                "Compiling",
+                total=len(futures),
+                console=console,
+                disable=not console.is_terminal,
+            )
+        )
+
+
+def make_table(dtypes: Sequence[str] = ("bf16", "fp16"), processes: int | None = None) -> str:
+    """The register table as JSON text, every candidate key legal or refused with its reason."""
+    identity = {"nvrtc": nvrtc.version(), "source_hash": source_hash()}
+    keys = [key for dtype in dtypes for key in family.candidate_keys(dtype)]
+    measured = {m.key.name: m for m in measure_all(keys, processes)}
+    ordered = [measured[key.name] for key in keys]
+    table = {
+        "family": family.NAME,
+        "arch": ARCH,
+        **identity,
+        "dtypes": list(dtypes),
+        "registers": {m.key.name: m.registers for m in ordered if not m.refused},
+        "refused": {m.key.name: m.refused for m in ordered if m.refused},
+    }
+    return json.dumps(table, indent=1) + "\n"
+
+
+def write_table(path: Path = TABLE_PATH, processes: int | None = None) -> None:
+    """Measure everything and replace the table in one step."""
+    text = make_table(processes=processes)
+    temporary = path.with_suffix(".part")
+    temporary.write_text(text, "utf-8")
+    os.replace(temporary, path)
+
+
+def table_keys() -> list[CompileKey]:
+    """The legal compile keys of the table that ships, in domain order."""
+    registers = family.register_table().registers
+    return [
+        key
+        for dtype in ELEMENT_BYTES
+        for key in family.candidate_keys(dtype)
+        if key.name in registers
+    ]
+
+
+def _smem_agrees(measured: Measured) -> bool:
+    key = measured.key
+    columns = {
+        "tile_m": key.tile_m,
+        "tile_n": key.tile_n,
+        "tile_k": key.tile_k,
+        "math_warpgroups": key.math_warpgroups,
+    }
+    return all(
+        measured.smem_bytes_by_stages[stages]
+        == int(family.smem_bytes({**columns, "stages": stages}, ELEMENT_BYTES[key.dtype]))
+        for stages in family.STAGES
+    )
+
+
+def bench_compile(
+    sample: int | None = None, seed: int = 0, processes: int | None = None
+) -> dict[str, Any]:
+    """Compile the table's legal keys, or a seeded sample, and count what disagrees.
+
+    ``configs`` keys compiled; ``failed`` refused by the compiler, ``spilled``, and those whose
+    shared memory (any number of stages) or launch registers differ from the solver's figure.
+
+    Raises CompilerMismatch where this NVRTC or these sources are not the table's, and
+    CompilerAbsent.
+    """
+    table = family.register_table()
+    here = (nvrtc.version(), source_hash())
+    if here != (table.nvrtc, table.source_hash):
+        raise CompilerMismatch(
+            f"the register table is for NVRTC {table.nvrtc} and sources "
+            f"{table.source_hash[:12]}, here are {here[0]} and {here[1][:12]}; run "
+            "`python -m kernels.table` to measure it again"
+        )
+    keys = table_keys()
+    if sample is not None:
+        keys = random.Random(seed).sample(keys, min(sample, len(keys)))
+    start = time.perf_counter()
+    measured = list(measure_all(keys, processes))
+    built = [m for m in measured if m.smem_bytes_by_stages]
+    return {
+        "family": family.NAME,
+        "configs": len(keys),
+        "failed": sum(bool(m.refused) and not m.spilled for m in measured),
+        "spilled": sum(m.spilled for m in measured),
+        "smem_mismatch": sum(not _smem_agrees(m) for m in built),
+        "register_mismatch": sum(m.registers != table.registers[m.key.name] for m in built),
+        "nvrtc": table.nvrtc,
+        "arch": ARCH,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+if __name__ == "__main__":
+    write_table()

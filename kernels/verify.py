@@ -1,0 +1,241 @@
+"""Verification: compile, launch and time one configuration on the GPU beside us.
+
+The launch runs in a process of its own with a deadline; whatever happens there comes back as
+a reason, and this process never touches CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from kernels.errors import GpuAbsent, NoKernelFamily
+from kernels.host import HostGpu, host_gpu, match_profile
+from kernels.process import Outcome, OutcomeKind, Worker
+from kernels.protocol import VERIFY, Protocol
+from kernels.worker import Task, TaskResult, run_task
+from solver.config import Config
+from solver.device import device_names, load_profile
+from solver.errors import IllegalConfig, InvalidProblem
+from solver.families import sm90_gemm as family
+from solver.problem import Problem
+
+DEADLINE_S = 60.0
+
+
+class Reason(StrEnum):
+    """Why a verification failed."""
+
+    WRONG_RESULT = "wrong_result"
+    TIMEOUT = "timeout"
+    FAULT = "fault"
+    COMPILE_FAILED = "compile_failed"
+    COMPILER_MISMATCH = "compiler_mismatch"
+    LAUNCH_FAILED = "launch_failed"
+    ILLEGAL = "illegal"
+    OUT_OF_MEMORY = "out_of_memory"
+
+
+_REASONS = {
+    "CompileFailed": Reason.COMPILE_FAILED,
+    "CompilerAbsent": Reason.COMPILE_FAILED,
+    "CompilerMismatch": Reason.COMPILER_MISMATCH,
+    "LaunchFailed": Reason.LAUNCH_FAILED,
+    "IllegalConfig": Reason.ILLEGAL,
+    "InvalidProblem": Reason.ILLEGAL,
+    "OutOfMemoryError": Reason.OUT_OF_MEMORY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRequest:
+    """What to verify. ``seed`` None draws a fresh one; ``predicted_us`` is the model's time,
+    compared with the measured one; ``sms`` limits the CTAs."""
+
+    problem: Problem
+    config: Config
+    predicted_us: float | None = None
+    compare_cublas: bool = True
+    seed: int | None = None
+    sms: int | None = None
+    protocol: Protocol = VERIFY
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result; fields that a failed verification did not reach are None.
+
+    ``prediction_error`` is (predicted - measured) / measured. ``ratio_to_cublas`` is
+    cuBLAS's time over ours, between ``ratio_low`` and ``ratio_high``. ``protocol`` says how
+    it was timed.
+    """
+
+    status: str
+    reason: Reason | None
+    details: str
+    problem: dict[str, Any]
+    config: dict[str, Any]
+    seed: int
+    device: str
+    driver: str
+    protocol: dict[str, Any]
+    elapsed_s: float
+    predicted_us: float | None = None
+    prediction_error: float | None = None
+    nvrtc: str | None = None
+    kernel_id: str | None = None
+    registers: int | None = None
+    exact: bool | None = None
+    exact_draws: int | None = None
+    k_coverage: float | None = None
+    rel_error: float | None = None
+    median_us: float | None = None
+    p95_us: float | None = None
+    p99_us: float | None = None
+    replays: int | None = None
+    launches_per_replay: int | None = None
+    sets: int | None = None
+    flushed: bool | None = None
+    comparison: str | None = None
+    cublas_us: float | None = None
+    ratio_to_cublas: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    ratio_rounds: int | None = None
+    ratio_note: str | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_before_mhz: int | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return self.status == "passed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verification as JSON-ready values."""
+        return asdict(self) | {"throttle": list(self.throttle)}
+
+
+def require_gpu() -> tuple[HostGpu, str]:
+    """The host's GPU and the name of its profile.
+
+    Raises GpuAbsent where no GPU or no CuPy is there, NoKernelFamily where no kernel family
+    runs on it; that message names the devices that have one.
+    """
+    gpu = host_gpu()
+    if gpu is None:
+        raise GpuAbsent("no NVIDIA GPU is visible on this host")
+    if importlib.util.find_spec("cupy") is None:
+        raise GpuAbsent("CuPy is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]")
+    profile = match_profile(gpu)
+    if profile is None or family.NAME not in load_profile(profile).families:
+        able = [name for name in device_names() if family.NAME in load_profile(name).families]
+        raise NoKernelFamily(
+            f"no kernel family runs on {gpu.name}; there is one for {', '.join(able)}"
+        )
+    return gpu, profile
+
+
+def failure_of(outcome: Outcome) -> tuple[Reason, str]:
+    """Reason and details of a call that gave no result."""
+    if outcome.kind is OutcomeKind.TIMEOUT:
+        return Reason.TIMEOUT, outcome.message
+    if outcome.kind is OutcomeKind.DIED:
+        return Reason.FAULT, outcome.message
+    reason = _REASONS.get(outcome.error_type or "", Reason.FAULT)
+    return reason, f"{outcome.error_type}: {outcome.message}"
+
+
+def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
+    """The worker's task for a request on a device profile."""
+    return Task(
+        problem=request.problem,
+        config=request.config,
+        device=device,
+        seed=seed,
+        protocol=request.protocol,
+        sms=request.sms,
+        cublas=request.compare_cublas,
+    )
+
+
+def verify(
+    request: VerificationRequest, deadline_s: float = DEADLINE_S, worker: Worker | None = None
+) -> Verification:
+    """Verify one configuration on the host's GPU.
+
+    Runs in a fresh process, or in ``worker``, which is warm if it was used before and is
+    replaced if this kills it. A wrong, hanging, faulting or illegal kernel is a result.
+    Raises GpuAbsent and NoKernelFamily where nothing could be launched at all.
+    """
+    gpu, device = require_gpu()
+    seed = secrets.randbits(63) if request.seed is None else request.seed
+    try:
+        family.check(request.config, request.problem, load_profile(device))
+    except (IllegalConfig, InvalidProblem) as error:
+        return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
+    arguments = (task_of(request, device, seed),)
+    if worker is not None:
+        outcome = worker.call(run_task, arguments, deadline_s)
+    else:
+        with Worker() as fresh:
+            outcome = fresh.call(run_task, arguments, deadline_s)
+    if outcome.kind is not OutcomeKind.OK:
+        reason, details = failure_of(outcome)
+        return _failed(request, gpu, seed, reason, details, outcome.elapsed_s)
+    return verification_of(request, gpu, seed, outcome.value, outcome.elapsed_s)
+
+
+def verification_of(
+    request: VerificationRequest, gpu: HostGpu, seed: int, result: TaskResult, elapsed_s: float
+) -> Verification:
+    """The verification that a worker's result makes."""
+    shared = {f.name for f in fields(Verification)} & {f.name for f in fields(TaskResult)}
+    figures = {name: getattr(result, name) for name in shared}
+    error = None
+    if request.predicted_us is not None and result.median_us is not None:
+        error = (request.predicted_us - result.median_us) / result.median_us
+    return Verification(
+        status="passed" if result.failure is None else "failed",
+        reason=None if result.failure is None else Reason.WRONG_RESULT,
+        details=result.failure or "",
+        **_about(request, gpu, seed, elapsed_s),
+        prediction_error=error,
+        **figures,
+    )
+
+
+def _about(
+    request: VerificationRequest, gpu: HostGpu, seed: int, elapsed_s: float
+) -> dict[str, Any]:
+    return {
+        "problem": request.problem.to_dict(),
+        "config": request.config.to_dict(),
+        "seed": seed,
+        "device": gpu.name,
+        "driver": gpu.driver,
+        "protocol": request.protocol.to_dict(),
+        "elapsed_s": elapsed_s,
+        "predicted_us": request.predicted_us,
+    }
+
+
+def _failed(
+    request: VerificationRequest,
+    gpu: HostGpu,
+    seed: int,
+    reason: Reason,
+    details: str,
+    elapsed_s: float,
+) -> Verification:
+    return Verification(
+        status="failed",
+        reason=reason,
+        details=details,
+        **_about(request, gpu, seed, elapsed_s),
+    )

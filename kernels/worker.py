@@ -1,0 +1,183 @@
+"""What runs in a GPU process. Everything of CUDA is imported inside the functions, so that
+the process that only names them never loads it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernels.protocol import Protocol, rotation_sets
+from solver.config import Config
+from solver.device import load_profile
+from solver.families import sm90_gemm as family
+from solver.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One configuration to check and time.
+
+    ``sms`` limits the CTAs; None: every SM of the device. ``check``: run both rounds of the
+    numerical check first, and time only what passes. ``cublas``: interleave with cuBLAS.
+    """
+
+    problem: Problem
+    config: Config
+    device: str
+    seed: int
+    protocol: Protocol
+    sms: int | None = None
+    check: bool = True
+    cublas: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Figures of one task; None where a step was not asked for or not reached.
+
+    ``failure`` is None, or what was wrong with the output. Times are per launch in
+    microseconds, ``ratio_to_cublas`` is cuBLAS's time over ours, ``comparison`` names the
+    library (or says why there is none), ``ratio_note`` why its interval is wide.
+    """
+
+    failure: str | None
+    registers: int
+    kernel_id: str
+    nvrtc: str
+    gpu: dict[str, Any]
+    sms: int
+    exact: bool | None = None
+    exact_draws: int | None = None
+    k_coverage: float | None = None
+    rel_error: float | None = None
+    median_us: float | None = None
+    p95_us: float | None = None
+    p99_us: float | None = None
+    replays: int | None = None
+    launches_per_replay: int | None = None
+    sets: int | None = None
+    flushed: bool | None = None
+    comparison: str | None = None
+    cublas_us: float | None = None
+    ratio_to_cublas: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    ratio_rounds: int | None = None
+    ratio_note: str | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_before_mhz: int | None = None
+    power_w: float | None = None
+    throttle: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result under its own field names."""
+        return asdict(self)
+
+
+def device_facts() -> dict[str, Any]:
+    """SM count, L2 bytes and NVML's description of this process's GPU."""
+    from kernels.session import session
+
+    current = session()
+    return {"sms": current.sms, "l2_bytes": current.l2_bytes, "gpu": current.gpu.to_dict()}
+
+
+def run_task(task: Task) -> TaskResult:
+    """Compile (or take from the cache), check and time one configuration.
+
+    Raises CompileFailed, CompilerAbsent, CompilerMismatch, LaunchFailed, or CUDA's own error
+    where the kernel faults; memory that runs out is CuPy's OutOfMemoryError.
+    """
+    from kernels.checking import check_config
+    from kernels.compile import check_compiled
+    from kernels.session import session
+
+    current = session()
+    problem, config = task.problem, task.config
+    kernel = current.kernel(family.compile_key(config, problem.dtype))
+    check_compiled(kernel.compiled, config, load_profile(task.device))
+    sms = current.sms if task.sms is None else min(task.sms, current.sms)
+    facts: dict[str, Any] = {
+        "failure": None,
+        "registers": kernel.compiled.registers,
+        "kernel_id": kernel.compiled.kernel_id,
+        "nvrtc": kernel.compiled.nvrtc,
+        "gpu": current.gpu.to_dict(),
+        "sms": sms,
+    }
+    if task.check:
+        if problem.operand_bytes > current.l2_bytes * 16:
+            current.release()
+        result = check_config(current, kernel, problem, config, sms, task.seed)
+        facts.update(
+            exact=result.exact,
+            exact_draws=result.draws,
+            k_coverage=result.k_coverage,
+            rel_error=result.rel_error if math.isfinite(result.rel_error) else None,
+        )
+        if not result.passed:
+            return TaskResult(**facts | {"failure": "; ".join(result.details)})
+    return TaskResult(**facts | _time(task, sms))
+
+
+def _time(task: Task, sms: int) -> dict[str, Any]:
+    """Time a configuration that is known to be right, next to cuBLAS where asked."""
+    from kernels.cublas import CublasAbsent, cublas_products
+    from kernels.launch import GemmLaunch, Workspace, address
+    from kernels.launch_plan import plan_launch
+    from kernels.measure import Side, measure
+    from kernels.session import session
+
+    current = session()
+    problem, protocol = task.problem, task.protocol
+    kernel = current.kernel(family.compile_key(task.config, problem.dtype))
+    plan = plan_launch(problem, task.config, sms)
+    count, flush = rotation_sets(problem.operand_bytes, current.l2_bytes, protocol)
+    sets = current.operand_sets(problem, count)
+    workspace = Workspace(plan)
+    launches = [
+        GemmLaunch(plan, kernel, address(s.a), address(s.b), address(s.c), workspace) for s in sets
+    ]
+
+    def enqueue() -> None:
+        for launch in launches:
+            launch.launch(current.stream)
+
+    sides = [Side(enqueue, count)]
+    comparison = None
+    if task.cublas:
+        try:
+            comparison, products = cublas_products(sets, problem.dtype, current.stream)
+        except CublasAbsent as absent:
+            comparison = f"none: {absent}"
+        else:
+            sides.append(Side(products, count))
+    measured = measure(current, sides, protocol, flush)
+    ours = measured.timings[0]
+    timed: dict[str, Any] = {
+        "median_us": ours.median_us,
+        "p95_us": ours.p95_us,
+        "p99_us": ours.p99_us,
+        "replays": ours.replays,
+        "launches_per_replay": ours.launches_per_replay,
+        "sets": count,
+        "flushed": flush,
+        "comparison": comparison,
+        "sm_clock_mhz": measured.clock_after.sm_clock_mhz,
+        "sm_clock_before_mhz": measured.clock_before.sm_clock_mhz,
+        "power_w": measured.clock_after.power_w,
+        "throttle": tuple(
+            dict.fromkeys((*measured.clock_before.throttle, *measured.clock_after.throttle))
+        ),
+    }
+    if measured.ratio is not None:
+        timed.update(
+            cublas_us=measured.timings[1].median_us,
+            ratio_to_cublas=measured.ratio.ratio,
+            ratio_low=measured.ratio.low,
+            ratio_high=measured.ratio.high,
+            ratio_rounds=measured.ratio.rounds,
+            ratio_note=measured.ratio.note,
+        )
+    return timed

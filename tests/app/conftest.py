@@ -1,0 +1,50 @@
+"""One service for all tests of routes: one solver process, no GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.jobs import Job, Outcome
+from app.main import create_app
+from app.settings import Settings
+from app.verification import run_verification
+from kernels.host import HostGpu
+
+
+def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
+    """Return once /readyz says so."""
+    end = time.monotonic() + within_s
+    while client.get("/readyz").status_code != 200:
+        assert time.monotonic() < end, "the service did not get ready"
+        time.sleep(0.05)
+
+
+@contextmanager
+def service(
+    gpu: HostGpu | None = None,
+    verify: Callable[[Job, float], Outcome] = run_verification,
+    **settings: Any,
+) -> Iterator[TestClient]:
+    """A client of the whole application on a host that has ``gpu``, whatever this one has."""
+    app = create_app(Settings(workers=1, **settings), verify=verify)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("app.host", "kernels.verify"):
+            patch.setattr(f"{module}.host_gpu", lambda: gpu)
+        with TestClient(
+            app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+        ) as client:
+            wait_until_ready(client)
+            yield client
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[TestClient]:
+    """A client of the whole application on a host without a GPU."""
+    with service() as client:
+        yield client

@@ -1,0 +1,178 @@
+"""Whatever is sent, the answer is a problem document that names the field and the limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+GOOD: dict[str, Any] = {"m": 512, "n": 512, "k": 512}
+CONFIG = {"family": "sm90_gemm", "tile_m": 128, "tile_n": 128, "tile_k": 64, "stages": 4}
+EXTENT = "between 1 and 2147483647"
+ROUTES = ("/v1/optimize", "/v1/simulate", "/v1/verifications")
+
+
+def problem(response: Any, status: int) -> dict[str, Any]:
+    """The problem document of a response, its constant members checked."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert body["status"] == status
+    assert body["type"].startswith("urn:warpwright:problem:")
+    assert body["title"]
+    assert body["detail"]
+    return body
+
+
+def post(client: TestClient, route: str, body: dict[str, Any]) -> Any:
+    """Post a body that is complete for the route but for what the test breaks."""
+    return client.post(route, json={"config": CONFIG, **body} if route == ROUTES[1] else body)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("field", ["m", "n", "k"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, 10**30, 4096.0, 0.5, "4096", True, None, [1], {}])
+def test_a_size_that_is_none_is_refused(
+    client: TestClient, route: str, field: str, value: Any
+) -> None:
+    body = problem(post(client, route, {**GOOD, field: value}), 422)
+    (error,) = body["errors"]
+    assert error["field"] == field
+    assert EXTENT in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"dtype": "fp64"}, "dtype", "bf16, fp16"),
+        ({"dtype": 16}, "dtype", "bf16, fp16"),
+        ({"layout": "nn"}, "layout", "must be one of tn"),
+        ({"device": "h2o"}, "device", "h200"),
+        ({"device": ""}, "device", "h200"),
+        ({"device": 200}, "device", "h200"),
+        ({"model": "guess"}, "model", "calibrated, paper"),
+        ({"proof": "maybe"}, "proof", "full, none"),
+        ({"top_k": 0}, "top_k", "between 1 and 64"),
+        ({"top_k": 65}, "top_k", "between 1 and 64"),
+        ({"top_k": 1.0}, "top_k", "between 1 and 64"),
+        ({"colour": "red"}, "colour", "there are m, n, k, dtype"),
+        ({"m": 2**31 - 1, "n": 2**31 - 1, "k": 8}, "m", "2^60"),
+        ({"k": 12}, "k", "multiple of 8"),
+    ],
+)
+def test_a_value_outside_its_limits_is_named(
+    client: TestClient, change: dict[str, Any], field: str, words: str
+) -> None:
+    body = problem(client.post("/v1/optimize", json={**GOOD, **change}), 422)
+    assert [error["field"] for error in body["errors"]] == [field]
+    assert words in body["errors"][0]["message"]
+    assert field in body["detail"]
+
+
+@pytest.mark.parametrize("field", ["m", "n", "k"])
+def test_a_missing_size_is_named_with_its_limit(client: TestClient, field: str) -> None:
+    body = {name: value for name, value in GOOD.items() if name != field}
+    (error,) = problem(client.post("/v1/optimize", json=body), 422)["errors"]
+    assert error == {
+        "field": field,
+        "message": f"is required and must be an integer {EXTENT}",
+    }
+
+
+def test_every_wrong_field_is_named_at_once(client: TestClient) -> None:
+    body = problem(client.post("/v1/optimize", json={"m": "1", "n": 1.5, "colour": 1}), 422)
+    assert {error["field"] for error in body["errors"]} == {"m", "n", "k", "colour"}
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({**CONFIG, "tile_m": "128"}, "config.tile_m"),
+        ({**CONFIG, "tile_m": 77}, "config.math_warpgroups"),
+        ({**CONFIG, "stages": True}, "config.stages"),
+        ({**CONFIG, "stages": 10**40}, "config.stages"),
+        ({**CONFIG, "split_k": -3}, "config.split_k"),
+        ({**CONFIG, "colour": 1}, "config.colour"),
+        ({**CONFIG, "family": "sm20"}, "config.family"),
+        ({"family": "sm90_gemm"}, "config.tile_m"),
+        (None, "config"),
+        ([], "config"),
+        ("128x128", "config"),
+    ],
+)
+def test_a_wrong_configuration_is_named_by_its_path(
+    client: TestClient, config: Any, field: str
+) -> None:
+    response = client.post("/v1/simulate", json={**GOOD, "config": config})
+    assert problem(response, 422)["errors"][0]["field"] == field
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"m=512", b"\xff\xfe", b'{"m":' + b"9" * 5000 + b"}", b"[" * 30000, b"nul"],
+)
+def test_what_is_no_json_is_refused(client: TestClient, route: str, content: bytes) -> None:
+    response = client.post(route, content=content, headers={"content-type": "application/json"})
+    problem(response, 400 if content else 422)
+
+
+@pytest.mark.parametrize("content", [b"null", b"5", b"[]", b'"text"', b"NaN"])
+def test_json_that_is_no_object_is_refused(client: TestClient, content: bytes) -> None:
+    response = client.post(
+        "/v1/optimize", content=content, headers={"content-type": "application/json"}
+    )
+    (error,) = problem(response, 422)["errors"]
+    assert error["field"] == "body"
+    assert "JSON object" in error["message"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e400"])
+def test_a_number_that_json_does_not_have_is_refused(client: TestClient, value: str) -> None:
+    response = client.post(
+        "/v1/optimize",
+        content=f'{{"m":{value},"n":8,"k":8}}',
+        headers={"content-type": "application/json"},
+    )
+    assert problem(response, 422)["errors"][0]["field"] == "m"
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_another_content_type_is_refused(client: TestClient, media_type: str) -> None:
+    response = client.post(
+        "/v1/optimize", content=json.dumps(GOOD), headers={"content-type": media_type}
+    )
+    assert "application/json" in problem(response, 415)["detail"]
+
+
+def test_a_megabyte_of_body_is_refused_with_the_limit(client: TestClient) -> None:
+    response = client.post("/v1/optimize", json={**GOOD, "dtype": "x" * 2**20})
+    assert "65536 bytes" in problem(response, 413)["detail"]
+
+
+def test_a_streamed_megabyte_is_refused_without_its_length(client: TestClient) -> None:
+    def stream() -> Iterator[bytes]:
+        for _ in range(1024):
+            yield b" " * 1024
+
+    response = client.post(
+        "/v1/optimize", content=stream(), headers={"content-type": "application/json"}
+    )
+    problem(response, 413)
+
+
+def test_an_unknown_route_is_a_problem_too(client: TestClient) -> None:
+    assert "/docs" in problem(client.get("/v2/optimise"), 404)["detail"]
+
+
+def test_a_wrong_method_names_the_right_one(client: TestClient) -> None:
+    response = client.get("/v1/optimize")
+    assert "POST" in problem(response, 405)["detail"]
+    assert response.headers["allow"] == "POST"
+
+
+def test_the_service_goes_on(client: TestClient) -> None:
+    assert client.post("/v1/optimize", json=GOOD).status_code == 200

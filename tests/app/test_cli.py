@@ -1,0 +1,192 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.main import main
+from app.schemas.answers import OptimizeAnswer, SimulateAnswer
+from kernels.errors import CompilerAbsent
+
+CONFIG = {
+    "family": "sm90_gemm",
+    "tile_m": 64,
+    "tile_n": 64,
+    "tile_k": 64,
+    "stages": 4,
+    "math_warpgroups": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("app.host", "kernels.verify"):
+        monkeypatch.setattr(f"{module}.host_gpu", lambda: None)
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    """(exit code, standard output as JSON)."""
+    code = main([*words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_optimize_prints_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    code, body = run_json(capsys, "optimize", "4096", "4096", "4096")
+    assert code == 0
+    assert OptimizeAnswer.model_validate(body).proof.status == "optimal"
+
+
+def test_optimize_prints_a_table_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", "512", "512", "512", "--top-k", "3", "--proof", "none"]) == 0
+    out = capsys.readouterr().out
+    assert "predicted time" in out
+    assert "not_requested" in out
+
+
+def test_simulate_takes_a_configuration_or_a_file_with_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, body = run_json(capsys, "simulate", "512", "512", "512", "--config", json.dumps(CONFIG))
+    assert code == 0
+    SimulateAnswer.model_validate(body)
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(body))
+    again = run_json(capsys, "simulate", "512", "512", "512", "--config", f"@{file}")
+    assert again == (0, body)
+    assert main(["simulate", "512", "512", "512", "--config", json.dumps(CONFIG)]) == 0
+    assert "gap to optimum" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["optimize", "0", "8", "8"], "m"),
+        (["optimize", "8", "-5", "8"], "n"),
+        (["optimize", "8", "8", "8.0"], "k"),
+        (["optimize", "8", "8", "2147483648"], "k"),
+        (["optimize", "8", "8", "8", "--dtype", "fp64"], "dtype"),
+        (["optimize", "8", "8", "8", "--device", "none"], "device"),
+        (["optimize", "8", "8", "8", "--model", "none"], "model"),
+        (["optimize", "8", "8", "8", "--top-k", "65"], "top_k"),
+        (["optimize", "8", "8"], "arguments"),
+        (["optimise"], "arguments"),
+        (["simulate", "8", "8", "8", "--config", "{"], "config"),
+        (["simulate", "8", "8", "8", "--config", "@/no/such/file"], "config"),
+        (["simulate", "8", "8", "8", "--config", '{"family":"x"}'], "config.tile_m"),
+        (["bench", "solve", "--suite", "none"], "suite"),
+        (["serve", "--port", "65536"], "port"),
+    ],
+)
+def test_bad_input_exits_2_and_names_the_field(
+    capsys: pytest.CaptureFixture[str], words: list[str], field: str
+) -> None:
+    code, body = run_json(capsys, *words)
+    assert code == 2
+    assert body["status"] == 422
+    assert body["errors"][0]["field"] == field
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{field}: " in captured.err
+
+
+def test_verify_without_a_gpu_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
+    code, body = run_json(capsys, "verify", "512", "512", "512")
+    assert code == 3
+    assert body["type"] == "urn:warpwright:problem:gpu-absent"
+
+
+def test_compile_without_the_compiler_exits_3(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*_: Any) -> None:
+        raise CompilerAbsent("NVRTC is not installed")
+
+    monkeypatch.setattr("app.cli.gpu.compile_kernel", absent)
+    code, body = run_json(capsys, "compile", "512", "512", "512")
+    assert code == 3
+    assert body["type"] == "urn:warpwright:problem:compiler-absent"
+
+
+def test_compile_writes_the_cubin_and_reports_the_compilers_figures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "kernel.cubin"
+    code, body = run_json(capsys, "compile", "512", "512", "512", "--out", str(file))
+    assert code == 0
+    assert file.read_bytes()[:4] == b"\x7fELF"
+    assert body["spill_bytes"] == 0
+    assert body["cubin_bytes"] == file.stat().st_size
+
+
+def test_a_defect_exits_70_and_shows_its_trace_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Any) -> None:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr("app.answers.optimize", broken)
+    code, body = run_json(capsys, "optimize", "8", "8", "8")
+    assert code == 70
+    assert body["status"] == 500
+    assert "inside" not in json.dumps(body)
+
+
+def test_devices_lists_the_profiles(capsys: pytest.CaptureFixture[str]) -> None:
+    code, body = run_json(capsys, "devices")
+    assert code == 0
+    assert body["host"] is None
+    assert "h200" in [device["name"] for device in body["devices"]]
+    assert main(["devices"]) == 0
+    assert "absent" in capsys.readouterr().out
+
+
+def test_bench_solve_reports_its_figures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    suite = tmp_path / "two.csv"
+    suite.write_text("m,n,k\n512,512,512\n4096,4096,4096\n")
+    code, body = run_json(capsys, "bench", "solve", "--suite", str(suite))
+    assert code == 0
+    assert body["shapes"] == body["optimal"] == 2
+    assert {
+        "p50_ms",
+        "p99_ms",
+        "pick_p50_ms",
+        "space_min",
+        "space_p50",
+        "startup_s",
+        "rss_mb",
+        "reference_ms",
+    } <= set(body)
+
+
+def test_bench_plan_makes_a_file_that_the_bench_reads(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from kernels.bench_plan import read_plan
+
+    suite, out = tmp_path / "one.csv", tmp_path / "plan.json"
+    suite.write_text("m,n,k,dtype\n512,512,512,fp16\n")
+    code, body = run_json(
+        capsys, "bench", "plan", "--suite", str(suite), "--best", "3", "--out", str(out)
+    )
+    assert (code, body["rows"]) == (0, 4)
+    plan = read_plan(out)
+    assert [row.role for row in plan.rows] == ["pick", "best", "best", "best"]
+    assert plan.rows[0].config == plan.rows[1].config
+    assert plan.source_hash
+    assert [len(job) for job in plan.jobs()] == [1, 3]
+
+
+def test_bench_compile_holds_a_sample_to_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    code, body = run_json(capsys, "bench", "compile", "--sample", "2", "--seed", "1")
+    assert code == 0
+    assert body["configs"] == 2
+    for name in ("failed", "spilled", "smem_mismatch", "register_mismatch"):
+        assert body[name] == 0

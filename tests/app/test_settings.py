@@ -1,0 +1,65 @@
+"""Settings are checked once, at start, and name what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.settings import is_loopback, load_settings, unknown_variables
+from solver.errors import InvalidInput
+
+
+def test_the_defaults_listen_on_loopback() -> None:
+    settings = load_settings({})
+    assert (settings.host, settings.port) == ("127.0.0.1", 8000)
+    assert settings.loopback
+
+
+def test_the_environment_is_read_and_the_command_line_stands_above_it() -> None:
+    environ = {"WARPWRIGHT_PORT": "9000", "WARPWRIGHT_ALLOWED_HOSTS": "a.example, B.example"}
+    settings = load_settings(environ, port=None, workers=3)
+    assert (settings.port, settings.workers) == (9000, 3)
+    assert settings.allowed_hosts == ("a.example", "b.example")
+    assert load_settings(environ, port=1).port == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WARPWRIGHT_PORT", "tcp://10.0.0.1:8000"),
+        ("WARPWRIGHT_PORT", "65536"),
+        ("WARPWRIGHT_WORKERS", "0"),
+        ("WARPWRIGHT_SOLVE_DEADLINE_S", "-1"),
+        ("WARPWRIGHT_LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(InvalidInput, match=value) as caught:
+        load_settings({name: value})
+    assert caught.value.field == name
+
+
+def test_a_wrong_argument_names_itself() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load_settings({}, workers=0)
+    assert caught.value.field == "workers"
+
+
+def test_variables_that_nothing_reads_are_told() -> None:
+    environ = {"WARPWRIGHT_PROT": "1", "WARPWRIGHT_CACHE": "/x", "WARPWRIGHT_PORT": "1", "A": "b"}
+    assert unknown_variables(environ) == ("WARPWRIGHT_PROT",)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("127.0.0.1.example", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

@@ -1,0 +1,59 @@
+"""Functions that the process tests run in a child."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def process_id() -> int:
+    return os.getpid()
+
+
+def hang() -> None:
+    while True:
+        time.sleep(60)
+
+
+def hang_deaf_to_signals() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def exit_politely() -> None:
+    sys.exit(5)
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def fail() -> None:
+    raise ValueError("planted")
+
+
+def huge(size: int) -> bytes:
+    return b"x" * size
+
+
+def unpicklable() -> Any:
+    return lambda: None
+
+
+def chatter() -> str:
+    print("noise on standard output")
+    os.write(1, b"more noise\n")
+    return "answer"

@@ -1,0 +1,208 @@
+"""The bench runner without a GPU: plans read, jobs grouped, records kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernels.verify
+from kernels.bench import Runner, main
+from kernels.bench_plan import InvalidPlan, parse_plan
+from kernels.bench_result import ResultFile, failed_row, passed_row
+from kernels.process import Outcome, OutcomeKind
+from kernels.protocol import BENCH, CHOICE, SAMPLE
+from kernels.verify import Reason
+from kernels.worker import Task, TaskResult
+
+CONFIG = {"family": "sm90_gemm", "tile_m": 128, "tile_n": 128, "tile_k": 64, "stages": 4}
+ROW = {
+    "suite": "llm",
+    "cache": "cold",
+    "dtype": "bf16",
+    "layout": "tn",
+    "role": "pick",
+    "m": 512,
+    "n": 512,
+    "k": 512,
+    "config": CONFIG,
+    "predicted_us": 6.0,
+}
+CONTRACT = {
+    *ROW,
+    *("median_us", "p95_us", "p99_us", "exact", "rel_error", "cublas_us", "ratio_to_cublas"),
+    *("ratio_low", "ratio_high", "sm_clock_mhz"),
+}
+
+
+def plan_text(*rows: dict[str, Any], **beside: Any) -> str:
+    return json.dumps(
+        {"suite": "llm", "cache": "cold", "commit": "abc", "rows": list(rows)} | beside
+    )
+
+
+def result(median_us: float) -> TaskResult:
+    return TaskResult(
+        failure=None,
+        registers=168,
+        kernel_id="k",
+        nvrtc="13.5",
+        gpu={},
+        sms=132,
+        exact=True,
+        rel_error=0.001,
+        median_us=median_us,
+    )
+
+
+class ScriptedWorker:
+    """Answers tasks by a function, and keeps them."""
+
+    running = True
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.tasks: list[Task] = []
+
+    def call(self, function: Any, arguments: tuple[Task], deadline_s: float) -> Outcome:
+        self.tasks.append(arguments[0])
+        answer = self.answer(arguments[0])
+        if isinstance(answer, Outcome):
+            return answer
+        return Outcome(OutcomeKind.OK, 0.1, value=answer)
+
+
+def runner(answer: Any, failures: dict[str, str] | None = None) -> tuple[Runner, ScriptedWorker]:
+    made = Runner("h200", None, failures or {})
+    worker = ScriptedWorker(answer)
+    made._worker = worker  # type: ignore[assignment]
+    return made, worker
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        (ROW | {"m": 0}, "rows[0].m"),
+        (ROW | {"role": "king"}, "rows[0].role"),
+        (ROW | {"cache": "tepid"}, "rows[0].cache"),
+        (ROW | {"config": CONFIG | {"colour": 1}}, "rows[0].colour"),
+        ({k: v for k, v in ROW.items() if k != "k"}, "rows[0]"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_field(row: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidPlan) as raised:
+        parse_plan(plan_text(row))
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 3}'])
+def test_a_file_that_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(InvalidPlan):
+        parse_plan(text)
+
+
+def test_candidates_of_one_problem_make_one_job() -> None:
+    best = [ROW | {"role": "best", "config": CONFIG | {"stages": s}} for s in (3, 4, 5)]
+    plan = parse_plan(plan_text(ROW, *best, best[0] | {"m": 64}, ROW))
+    assert [len(job) for job in plan.jobs()] == [1, 3, 1, 1]
+
+
+def test_a_plan_names_each_kernel_it_needs_once() -> None:
+    rows = [ROW, ROW | {"m": 64}, ROW | {"config": CONFIG | {"tile_n": 64}}]
+    assert len(parse_plan(plan_text(*rows)).keys()) == 2
+
+
+def test_a_measured_row_keeps_the_contract() -> None:
+    made, worker = runner(lambda task: result(5.0))
+    (job,) = parse_plan(plan_text(ROW)).jobs()
+    record = made.run(job)
+    assert set(record) >= CONTRACT
+    assert (record["status"], record["median_us"]) == ("passed", 5.0)
+    assert (worker.tasks[0].check, worker.tasks[0].cublas) == (True, True)
+    assert worker.tasks[0].protocol == BENCH
+
+
+def test_a_sample_is_timed_fast_and_alone() -> None:
+    made, worker = runner(lambda task: result(5.0))
+    (job,) = parse_plan(plan_text(ROW | {"role": "sample", "check": False})).jobs()
+    made.run(job)
+    assert worker.tasks[0].protocol == SAMPLE
+    assert (worker.tasks[0].check, worker.tasks[0].cublas) == (False, False)
+
+
+def test_the_best_is_chosen_in_one_pass_and_reported_from_another() -> None:
+    times = {3: 9.0, 4: 7.0, 5: 8.0}
+    made, worker = runner(
+        lambda task: result(times[task.config.stages] + (0 if task.protocol == CHOICE else 0.5))
+    )
+    rows = [ROW | {"role": "best", "config": CONFIG | {"stages": s}} for s in times]
+    (job,) = parse_plan(plan_text(*rows)).jobs()
+    record = made.run(job)
+    assert record["config"]["stages"] == 4
+    assert record["median_us"] == 7.5
+    assert [c["median_us"] for c in record["candidates"]] == [9.0, 7.0, 8.0]
+    assert [task.protocol for task in worker.tasks] == [CHOICE, CHOICE, CHOICE, BENCH]
+
+
+def test_a_row_that_kills_the_worker_is_recorded_and_the_rest_go_on() -> None:
+    def answer(task: Task) -> Any:
+        if task.problem.m == 256:
+            return Outcome(OutcomeKind.TIMEOUT, 60.0, message="killed")
+        return result(5.0)
+
+    made, _ = runner(answer)
+    records = [made.run(job) for job in parse_plan(plan_text(ROW | {"m": 256}, ROW)).jobs()]
+    assert [r["status"] for r in records] == ["failed", "passed"]
+    assert records[0]["reason"] == "timeout"
+    assert set(records[0]) >= CONTRACT
+
+
+def test_illegal_rows_and_kernels_that_did_not_compile_are_never_launched() -> None:
+    def answer(task: Task) -> Any:
+        raise AssertionError("launched")
+
+    key = parse_plan(plan_text(ROW)).keys()[0].name
+    made, _ = runner(answer, {key: "ptxas error"})
+    illegal = ROW | {"config": CONFIG | {"stages": 12, "tile_n": 256}}
+    records = [made.run(job) for job in parse_plan(plan_text(ROW, illegal)).jobs()]
+    assert [r["reason"] for r in records] == [Reason.COMPILE_FAILED, Reason.ILLEGAL]
+
+
+def test_the_result_file_is_whole_after_every_write(tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    row = parse_plan(plan_text(ROW)).rows[0]
+    file = ResultFile(out, {"suite": "llm"})
+    file.add(passed_row(row, result(5.0)))
+    written = json.loads(out.read_text())
+    assert (written["complete"], written["measured"], len(written["rows"])) == (False, 1, 1)
+    file.add(failed_row(row, Reason.FAULT, "gone"))
+    file.add(passed_row(row, replace(result(5.0), failure="wrong", exact=False)))
+    file.note(device="NVIDIA H200")
+    file.write(complete=True)
+    written = json.loads(out.read_text())
+    assert (written["complete"], written["failed"], written["device"]) == (True, 2, "NVIDIA H200")
+    assert [r["reason"] for r in written["rows"]] == [None, "fault", "wrong_result"]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_an_empty_result_is_json_too(tmp_path: Path) -> None:
+    ResultFile(tmp_path / "r.json", {"suite": "llm"}).write(complete=False)
+    assert json.loads((tmp_path / "r.json").read_text())["rows"] == []
+
+
+def test_a_bad_plan_and_a_missing_gpu_have_exit_codes_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "result.json"
+    assert main([str(tmp_path / "absent.json"), "--out", str(out)]) == 2
+    monkeypatch.setattr(kernels.verify, "host_gpu", lambda: None)
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_text(ROW))
+    assert main([str(plan), "--out", str(out)]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no NVIDIA GPU" in captured.err
+    assert not out.exists()

@@ -1,0 +1,149 @@
+"""Calls in a process of their own come back as outcomes, whatever happens there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kernels.process
+from kernels.process import OutcomeKind, Worker, run_in_process
+
+sys.path.insert(0, str(Path(__file__).parent))  # spawn hands sys.path on to the child
+import process_functions as functions
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    with Worker() as made:
+        yield made
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_result_comes_back() -> None:
+    outcome = run_in_process(functions.add, (2, 3), DEADLINE_S)
+    assert (outcome.kind, outcome.value) == (OutcomeKind.OK, 5)
+
+
+def test_a_worker_keeps_its_process_between_calls(worker: Worker) -> None:
+    first = worker.call(functions.process_id, (), DEADLINE_S).value
+    assert worker.running
+    assert worker.call(functions.process_id, (), DEADLINE_S).value == first != os.getpid()
+
+
+@pytest.mark.parametrize("function", [functions.hang, functions.hang_deaf_to_signals])
+def test_a_hang_is_killed_at_its_deadline_and_the_next_call_runs(
+    worker: Worker, function: object
+) -> None:
+    pid = worker.call(functions.process_id, (), DEADLINE_S).value
+    started = time.monotonic()
+    outcome = worker.call(function, (), 0.5)  # type: ignore[arg-type]
+    assert outcome.kind is OutcomeKind.TIMEOUT
+    assert outcome.exit_code == -9
+    assert "0.5 s" in outcome.message
+    assert time.monotonic() - started < 5
+    assert gone(pid)
+    assert worker.call(functions.add, (1, 1), DEADLINE_S).value == 2
+
+
+def test_start_up_counts_towards_the_deadline() -> None:
+    assert run_in_process(functions.add, (1, 1), 0.001).kind is OutcomeKind.TIMEOUT
+
+
+def test_a_process_that_leaves_is_reported_with_its_exit_code(worker: Worker) -> None:
+    outcome = worker.call(functions.leave, (7,), DEADLINE_S)
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, 7)
+    assert "exit code 7" in outcome.message
+
+
+def test_sys_exit_counts_as_leaving(worker: Worker) -> None:
+    outcome = worker.call(functions.exit_politely, (), DEADLINE_S)
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, 5)
+
+
+def test_a_segmentation_fault_is_named_and_the_next_call_runs(worker: Worker) -> None:
+    outcome = worker.call(functions.segfault, (), DEADLINE_S)
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, -11)
+    assert "SIGSEGV" in outcome.message
+    assert worker.call(functions.add, (1, 1), DEADLINE_S).value == 2
+
+
+def test_an_exception_comes_back_with_type_message_and_traceback(worker: Worker) -> None:
+    outcome = worker.call(functions.fail, (), DEADLINE_S)
+    assert outcome.kind is OutcomeKind.ERROR
+    assert (outcome.error_type, outcome.message) == ("ValueError", "planted")
+    assert "process_functions.py" in outcome.traceback
+
+
+def test_a_worker_that_raised_is_replaced(worker: Worker) -> None:
+    pid = worker.call(functions.process_id, (), DEADLINE_S).value
+    worker.call(functions.fail, (), DEADLINE_S)
+    assert gone(pid)
+    assert worker.call(functions.process_id, (), DEADLINE_S).value != pid
+
+
+def test_a_huge_result_comes_back_whole(worker: Worker) -> None:
+    size = 64 << 20
+    outcome = worker.call(functions.huge, (size,), DEADLINE_S)
+    assert outcome.kind is OutcomeKind.OK
+    assert len(outcome.value) == size
+
+
+def test_a_result_that_cannot_be_sent_is_an_error(worker: Worker) -> None:
+    outcome = worker.call(functions.unpicklable, (), DEADLINE_S)
+    assert outcome.kind is OutcomeKind.ERROR
+    assert "can't be sent back" in outcome.message
+
+
+def test_what_a_child_prints_stays_off_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_in_process(functions.chatter, (), DEADLINE_S).value == "answer"
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "more noise" in captured.err
+
+
+def test_closing_ends_the_process() -> None:
+    worker = Worker()
+    pid = worker.call(functions.process_id, (), DEADLINE_S).value
+    worker.close()
+    assert gone(pid)
+    assert not worker.running
+
+
+def test_a_child_leaves_when_its_parent_is_killed() -> None:
+    script = (
+        "import os, sys, time\n"
+        f"sys.path[:0] = [{str(Path(__file__).parent)!r}, "
+        f"{str(Path(kernels.process.__file__).parents[1])!r}]\n"
+        "import process_functions as functions\n"
+        "from kernels.process import Worker\n"
+        "import threading\n"
+        "if __name__ == '__main__':\n"
+        "    worker = Worker()\n"
+        "    print(worker.call(functions.process_id, (), 30).value, flush=True)\n"
+        "    threading.Thread(target=worker.call, args=(functions.hang, (), 60)).start()\n"
+        "    time.sleep(0.5)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    pid = int(done.stdout)
+    patience = time.monotonic() + 10
+    while not gone(pid) and time.monotonic() < patience:
+        time.sleep(0.1)
+    assert gone(pid)

@@ -1,0 +1,58 @@
+"""Imports point down, and a bare GPU host needs neither z3 nor the HTTP edge."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYERS = ("solver", "kernels", "app")
+EDGE = ("z3", "pydantic", "fastapi", "starlette", "uvicorn", "prometheus_client")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Top-level names that a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_point_down(layer: str) -> None:
+    above = set(LAYERS[LAYERS.index(layer) + 1 :]) | {"tests", "bench"}
+    for path in (ROOT / layer).rglob("*.py"):
+        assert not above & set(imports(path)), path.relative_to(ROOT)
+
+
+def test_one_module_imports_z3() -> None:
+    users = [
+        str(path.relative_to(ROOT))
+        for layer in LAYERS
+        for path in (ROOT / layer).rglob("*.py")
+        if "z3" in imports(path)
+    ]
+    assert users == ["solver/proof.py"]
+
+
+def test_a_bare_gpu_host_picks_and_benches_without_z3_or_the_http_edge() -> None:
+    program = f"""
+import sys
+for name in {EDGE}:
+    sys.modules[name] = None
+import kernels.bench, kernels.verify, kernels.table
+from solver.engine import Engine, Question
+from solver.problem import Problem
+answer = Engine().optimize(Question(Problem(512, 512, 512), proof="none"))
+print(answer.to_dict()["proof"]["status"])
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert run.stdout.strip() == "not_requested", run.stderr
