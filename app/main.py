@@ -23,6 +23,7 @@ from app.services import Services
 from app.settings import Settings
 from app.solver_pool import SolverPool
 from app.verification import run_verification
+from kernels.process import Worker
 
 STOP_S = 5.0
 """How long a running verification may go on once the service stops."""
@@ -31,12 +32,13 @@ STOP_S = 5.0
 def create_app(
     settings: Settings,
     *,
-    verify: Callable[[Job, float], Outcome] = run_verification,
+    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
     initialise: Callable[[], Any] = warm,
 ) -> FastAPI:
     """The ASGI application.
 
-    ``verify`` runs one verification with a deadline in seconds, ``initialise`` warms a solver
+    ``verify`` runs one verification with a deadline in seconds, in a process that stays warm
+    until a kernel hangs or faults in it; ``initialise`` warms a solver
     process (sent by its import path).
     """
     metrics = Metrics()
@@ -50,8 +52,9 @@ def create_app(
             deadline_s=settings.solve_deadline_s,
         )
         pool.start()
+        gpu_worker = Worker()
         jobs = JobQueue(
-            lambda job: verify(job, settings.verify_deadline_s),
+            lambda job: verify(job, settings.verify_deadline_s, gpu_worker),
             waiting=settings.verifications_waiting,
             kept=settings.verifications_kept,
             on_end=lambda job: metrics.verifications.labels(job.status, job.reason or "").inc(),
@@ -67,6 +70,7 @@ def create_app(
             yield
         finally:
             await asyncio.to_thread(jobs.stop, STOP_S)
+            await asyncio.to_thread(gpu_worker.close)
             await pool.stop()
 
     app = FastAPI(

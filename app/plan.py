@@ -33,7 +33,7 @@ def make_plan(
     name = Path(suite).stem
     rows: list[dict[str, Any]] = []
     for done, problem in enumerate(problems, start=1):
-        question = Question(problem, device=device, proof="none", top_k=max(1, best))
+        question = Question(problem, device=device, proof="none", top_k=max(1, best), cache=cache)
         answer = engine.optimize(question).to_dict()
         shared = {"suite": name, "cache": cache, **problem.to_dict()}
         pick = (answer["config"], answer["predicted"]["time_us"])

@@ -11,19 +11,17 @@ the profiles that ship to these rules. Ends by remaking ``docs/profiles.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from bench.profiles_page import PAGE, page
+from bench.profiles_page import FOLDER, PAGE, page
 from solver.families import paper, sm90_gemm
 
 FAMILY = sm90_gemm.NAME
-FOLDER = Path("solver/profiles")
 REFERENCE = "h200"
 
-OF_THE_PART = ("clock_ghz", "mma_macs_per_cycle", "mma_min_n", "load_norm")
-"""Constants a profile states itself: its datasheet's, the instruction set's, the model's own."""
+OF_THE_PART = ("clock_ghz", "mma_macs_per_cycle", "mma_min_n")
+"""Constants a profile states itself: from its datasheet or the instruction set."""
 
 Profile = dict[str, Any]
 
@@ -42,15 +40,15 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
     measured = reference["models"][FAMILY]
     sms = profile["limits"]["sms"]["value"] / reference["limits"]["sms"]["value"]
     bandwidth = profile["limits"]["memory_bytes_per_us"]["value"]
-    reached = measured["hbm_bytes_per_us"]["value"] / (
-        reference["limits"]["memory_bytes_per_us"]["value"]
-    )
+    sheet = reference["limits"]["memory_bytes_per_us"]["value"]
+    reached = measured["hbm_bytes_per_us"]["value"] / sheet
     scaled = {
         "l2_bytes_per_us": (sms, "the H200's, by the number of SMs"),
         "hbm_bytes_per_us": (
-            reached * bandwidth / measured["hbm_bytes_per_us"]["value"],
+            bandwidth / sheet,
             f"the datasheet's bandwidth times {reached:.3f}, what the H200 reaches of its own",
         ),
+        "mma_overhead": (1, "the H200's, but at least 1: no part beats its datasheet's rate"),
         "clock_power_tflops": (
             1,
             "the H200's; a power limit other than its 700 W is not accounted for",
@@ -62,9 +60,12 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
             constants[name] = profile["models"][FAMILY][name]
             continue
         known = "measured there" if constant["provenance"] == "measured" else constant["source"]
+        value = constant["value"]
+        if name == "mma_overhead":
+            value = max(1, value)  # less stands for a clock above the H200's clock_ghz
         factor, source = scaled.get(name, (1, f"same SM as the H200's: {known}"))
         constants[name] = {
-            "value": _rounded(constant["value"] * factor),
+            "value": _rounded(value * factor),
             "unit": constant["unit"],
             "provenance": "derived",
             "source": source,
@@ -74,49 +75,43 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
 
 def _paper_constants(own: Mapping[str, Any], provenance: str) -> dict[str, Any]:
     """The published model's constants from the kernel family's, one SM's at full clock."""
-    us_per_cycle = 1e-3 / own["clock_ghz"]["value"]
-
-    def at_clock(rate: str, *, cycles: bool) -> Callable[[], float]:
-        value = own[rate]["value"]
-        return lambda: value * us_per_cycle if cycles else value / us_per_cycle
-
-    rules: dict[str, tuple[str, str, Callable[[], float]]] = {
+    k = {name: constant["value"] for name, constant in own.items()}
+    cycles_per_us = k["clock_ghz"] * 1e3
+    rules = {
         "init_us": (
+            k["launch_us"] + k["launch_warpgroup_us"],
             "us",
             "launch_us and launch_warpgroup_us of one warpgroup",
-            lambda: own["launch_us"]["value"] + own["launch_warpgroup_us"]["value"],
         ),
         "dma_startup_us": (
+            (k["load_latency_cycles"] + k["cold_latency_cycles"]) / cycles_per_us,
             "us",
-            "load_latency_cycles at clock_ghz",
-            at_clock("load_latency_cycles", cycles=True),
+            "load_latency_cycles and cold_latency_cycles at clock_ghz",
         ),
         "dma_bytes_per_us": (
+            k["load_bytes_per_cycle"] * cycles_per_us,
             "B/us/SM",
             "load_bytes_per_cycle at clock_ghz",
-            at_clock("load_bytes_per_cycle", cycles=False),
         ),
         "math_startup_us": (
+            k["mma_drain_cycles"] / cycles_per_us,
             "us",
             "mma_drain_cycles at clock_ghz",
-            at_clock("mma_drain_cycles", cycles=True),
         ),
         "math_macs_per_us": (
+            k["mma_macs_per_cycle"] / k["mma_overhead"] * cycles_per_us,
             "MAC/us/SM",
             "mma_macs_per_cycle over mma_overhead at clock_ghz",
-            lambda: (
-                own["mma_macs_per_cycle"]["value"] / own["mma_overhead"]["value"] / us_per_cycle
-            ),
         ),
     }
     return {
         name: {
-            "value": _rounded(rule()),
+            "value": _rounded(value),
             "unit": unit,
             "provenance": provenance,
             "source": f"{source}: {FAMILY}'s constants of this profile",
         }
-        for name, (unit, source, rule) in rules.items()
+        for name, (value, unit, source) in rules.items()
     }
 
 
@@ -132,7 +127,7 @@ def read(name: str) -> Profile:
 
 
 def main() -> None:
-    """Rewrite the Hopper profiles and the page, from the repository's root."""
+    """Rewrite the Hopper profiles and the page."""
     reference = read(REFERENCE)
     for path in sorted(FOLDER.glob("*.json")):
         profile = read(path.stem)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from solver.device import PROVENANCES, Constant, DeviceProfile, device_names, parse_profile
 
-PAGE = Path("docs/profiles.md")
-FOLDER = Path("solver/profiles")
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "profiles.md"
+FOLDER = ROOT / "solver" / "profiles"
 
 INTRODUCTION = """\
 # Device profiles
@@ -56,10 +57,14 @@ def _section(profile: DeviceProfile) -> str:
     for title, table in _tables(profile).items():
         lines += ["", f"| {title} | value | unit | provenance | source |", "|---|--:|---|---|---|"]
         lines += [
-            f"| `{name}` | {c.value:,} | {c.unit} | {c.provenance} | {c.source} |"
+            f"| `{name}` | {_number(c.value)} | {c.unit} | {c.provenance} | {c.source} |"
             for name, c in table.items()
         ]
     return "\n".join([*lines, ""])
+
+
+def _number(value: float) -> str:
+    return f"{value:,}".removesuffix(".0")
 
 
 def _tables(profile: DeviceProfile) -> dict[str, Mapping[str, Constant]]:

@@ -18,7 +18,7 @@ from solver.families import paper, sm90_gemm, sm90_gemm_cost
 from solver.pick import Row, best_rows, find_row
 from solver.problem import Problem
 from solver.report import describe_device, predicted, timeline_events
-from solver.simulator import simulate
+from solver.simulator import Run, simulate
 from solver.table import Table
 from solver.units import us_from_ticks
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 MODEL_VERSION = "1"
 MODELS = ("calibrated", "paper")
 PROOFS = ("full", "none")
+CACHES = ("cold", "warm")
+"""Where A and B are before the launch: in device memory, or in the L2 already."""
 TOP_K_MAX = 64
 TIMELINE_EVENTS_MAX = 64
+PLAYED_ITERATIONS_MAX = 20_000
 
 GIVEN = (
     "the model: its equations and the profile's constants",
@@ -52,9 +55,10 @@ class Question:
     model: str = "calibrated"
     proof: str = "full"
     top_k: int = 1
+    cache: str = "cold"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("model", MODELS), ("proof", PROOFS)):
+        for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
         if type(self.top_k) is not int or not 1 <= self.top_k <= TOP_K_MAX:
@@ -85,8 +89,8 @@ class Simulation:
         return self.body
 
 
-def tabulate(problem: Problem, device: DeviceProfile, model: str) -> Table:
-    """The priced legal space for a model name.
+def tabulate(problem: Problem, device: DeviceProfile, model: str, cache: str = "cold") -> Table:
+    """The priced legal space for a model name; the published model knows no caches.
 
     Raises Unsupported where the device has no family for the calibrated model.
     """
@@ -98,7 +102,7 @@ def tabulate(problem: Problem, device: DeviceProfile, model: str) -> Table:
             f"{device.name} runs no kernel family; with model paper it can be asked, and "
             f"{sm90_gemm.NAME} runs on sm_90a devices",
         )
-    return sm90_gemm_cost.tabulate(problem, device)
+    return sm90_gemm_cost.tabulate(problem, device, cold=cache == "cold")
 
 
 class Engine:
@@ -127,7 +131,7 @@ class Engine:
         """The first configuration of the legal space, proved so unless ``proof`` is none."""
         device = load_profile(question.device)
         started = time.perf_counter()
-        table = tabulate(question.problem, device, question.model)
+        table = tabulate(question.problem, device, question.model, question.cache)
         rows = best_rows(table, question.top_k)
         picked = time.perf_counter()
         proof = self._prove(table, rows[0], question) if question.proof == "full" else None
@@ -137,6 +141,7 @@ class Engine:
             "problem": question.problem.to_dict(),
             "model": question.model,
             "model_version": MODEL_VERSION,
+            "cache": question.cache,
             "config": best.config.to_dict(),
             "kernel": _launch(table, best, question.problem, device),
             "predicted": predicted(table, best.work, best.kernel, question.problem),
@@ -170,7 +175,29 @@ class Engine:
             sm90_gemm.check(config, problem, profile)
         row = find_row(table, config)
         best = best_rows(space)[0]
+        run = self._play(table, row)
+        return Simulation(
+            {
+                "problem": problem.to_dict(),
+                "model": question.model,
+                "model_version": MODEL_VERSION,
+                "config": config.to_dict(),
+                "kernel": _launch(table, row, problem, profile),
+                "predicted": predicted(table, row.work, row.kernel, problem),
+                "timeline": timeline_events(run.events),
+                "played_whole": _iterations(table, row) <= PLAYED_ITERATIONS_MAX,
+                "limits": _limits(row, profile),
+                "gap_to_optimum": row.time / best.time - 1,
+                "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
+                "device": describe_device(profile, question.model),
+            }
+        )
+
+    @staticmethod
+    def _play(table: Table, row: Row) -> Run:
+        """The row's events. A run short enough is played whole and held against its price."""
         w = table.works
+        whole = _iterations(table, row) <= PLAYED_ITERATIONS_MAX
         run = simulate(
             load=int(w.load[row.work]),
             latency=int(w.latency[row.work]),
@@ -181,24 +208,16 @@ class Engine:
             iterations=int(w.iterations[row.work]),
             units=int(w.units[row.work]),
             keep_events=TIMELINE_EVENTS_MAX,
+            stop_after_kept=not whole,
         )
-        if run.wait * int(w.waves[row.work]) != row.wait:
+        if whole and run.wait * int(w.waves[row.work]) != row.wait:
             raise ProofError("simulator and closed form disagree")
-        return Simulation(
-            {
-                "problem": problem.to_dict(),
-                "model": question.model,
-                "model_version": MODEL_VERSION,
-                "config": config.to_dict(),
-                "kernel": _launch(table, row, problem, profile),
-                "predicted": predicted(table, row.work, row.kernel, problem),
-                "timeline": timeline_events(run.events),
-                "limits": _limits(row, profile),
-                "gap_to_optimum": row.time / best.time - 1,
-                "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
-                "device": describe_device(profile, question.model),
-            }
-        )
+        return run
+
+
+def _iterations(table: Table, row: Row) -> int:
+    """k-iterations of the row's critical CTA."""
+    return int(table.works.iterations[row.work]) * int(table.works.units[row.work])
 
 
 def _launch(table: Table, row: Row, problem: Problem, device: DeviceProfile) -> dict[str, Any]:

@@ -27,6 +27,10 @@ class InvalidInput(WarpwrightError):
         self.field = field
         self.message = message
 
+    def __reduce__(self) -> tuple[type[InvalidInput], tuple[str, str]]:
+        """Pickled by its two parts: errors cross process pools."""
+        return type(self), (self.field, self.message)
+
 
 class InvalidProblem(InvalidInput):
     """A problem outside what the solver or a kernel family accepts."""

@@ -45,18 +45,20 @@ def simulate(
     iterations: int,
     units: int,
     keep_events: int = 0,
+    stop_after_kept: bool = False,
 ) -> Run:
     """Play ``units`` units of ``iterations`` k-iterations; keep the first ``keep_events``.
 
-    Parameters are those of ``solver.recurrence`` in ticks. Raises ValueError where one is
-    out of its range.
+    With ``stop_after_kept`` the run ends with the last event kept: a timeline whose cost does
+    not grow with the problem. Parameters are those of ``solver.recurrence`` in ticks. Raises
+    ValueError where one is out of its range.
     """
     if min(slots, iterations, units) < 1 or min(load, latency, math, early, epilogue) < 0:
         raise ValueError("slots, iterations and units start at 1, times at 0")
     if early > math:
         raise ValueError("a slot can't be released before its MATH has started")
     events: list[Event] = []
-    releases = [0] * iterations
+    releases = [0] * slots
     issue = -load
     math_ready = 0
     wait = 0
@@ -68,16 +70,18 @@ def simulate(
         for i in range(iterations):
             issue += load
             if i >= slots:
-                issue = max(issue, releases[i - slots])
+                issue = max(issue, releases[i % slots])
             elif unit and i == slots - 1:
                 issue = max(issue, previous_end - early)
             load_end = issue + latency + load
             start = max(math_ready, load_end)
             wait += start - math_ready
             math_ready = start + math
-            releases[i] = math_ready - early
+            releases[i % slots] = math_ready - early
             if len(events) < keep_events:
                 events.append(Event(unit, i, i % slots, issue, load_end, start, math_ready))
+            elif stop_after_kept:
+                return Run(math_ready, wait, tuple(events))
         unit_end = math_ready
     return Run(unit_end, wait, tuple(events))
 
@@ -94,7 +98,7 @@ def simulate_rows(pipeline: Pipeline) -> tuple[Ticks, Ticks]:
     total = total[longest_first]
     rows = len(total)
     every = np.arange(rows)
-    releases = np.zeros((rows, int(p.slots.max())), dtype=np.int64)
+    releases = np.zeros((rows, int(np.max(p.slots))), dtype=np.int64)
     issue, ready, wait = -p.load, np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
     in_unit = np.zeros(rows, dtype=np.int64)
     slot = np.zeros(rows, dtype=np.int64)

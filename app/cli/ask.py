@@ -19,7 +19,7 @@ from app.cli.arguments import (
 from app.cli.session import OK, Session
 from app.cli.show import show_answer, show_devices, show_simulation
 from app.host import detect_host
-from solver.engine import PROOFS, TOP_K_MAX, Question
+from solver.engine import CACHES, PROOFS, TOP_K_MAX, Question
 
 
 def add_commands(commands: Any) -> None:
@@ -36,6 +36,7 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help="list the N best configurations, the pick included",
     )
+    optimize_.add_argument("--cache", default="cold", metavar="|".join(CACHES))
     optimize_.set_defaults(run=optimize)
 
     simulate_ = commands.add_parser("simulate", help="time, wait and timeline of your own")
@@ -62,6 +63,7 @@ def optimize(arguments: argparse.Namespace, session: Session) -> int:
         model=arguments.model,
         proof=arguments.proof,
         top_k=arguments.top_k,
+        cache=arguments.cache,
     )
     with session.waiting("solving"):
         body, _ = answers.optimize(question)

@@ -124,6 +124,7 @@ class OptimizeAnswer(Shape):
     problem: ProblemShape
     model: str
     model_version: str
+    cache: str = Field(description="cold or warm: where A and B were before the launch")
     config: ConfigRequest
     kernel: Kernel
     predicted: Predicted
@@ -154,6 +155,7 @@ class SimulateAnswer(Shape):
     kernel: Kernel
     predicted: Predicted
     timeline: list[Event]
+    played_whole: bool = Field(description="every event was played and held against the price")
     limits: list[LimitUse]
     gap_to_optimum: float = Field(description="time over the optimum's, less one")
     optimum: Optimum

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from solver.config import Config
 from solver.device import device_names
-from solver.engine import MODELS, PROOFS, TOP_K_MAX, Question
+from solver.engine import CACHES, MODELS, PROOFS, TOP_K_MAX, Question
 from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 
 
@@ -94,6 +94,12 @@ class OptimizeRequest(ProblemRequest):
         json_schema_extra=_between(1, TOP_K_MAX),
     )
 
+    cache: str = Field(
+        "cold",
+        description="where A and B are before the launch: in device memory, or in the L2",
+        json_schema_extra=_one_of(CACHES),
+    )
+
     def question(self, host_device: str) -> Question:
         """The solver's question, the device filled in where none was named."""
         return Question(
@@ -102,6 +108,7 @@ class OptimizeRequest(ProblemRequest):
             model=self.model,
             proof=self.proof,
             top_k=self.top_k,
+            cache=self.cache,
         )
 
     model_config = ConfigDict(

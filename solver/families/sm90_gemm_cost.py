@@ -260,8 +260,8 @@ def work_cost(
     )
 
 
-def tabulate(problem: Problem, device: DeviceProfile) -> Table:
-    """The priced legal space of one problem on one device.
+def tabulate(problem: Problem, device: DeviceProfile, *, cold: bool = True) -> Table:
+    """The priced legal space of one problem on one device, its inputs cold or in the L2.
 
     Raises InvalidProblem where the family can't take the problem.
     """
@@ -270,7 +270,7 @@ def tabulate(problem: Problem, device: DeviceProfile) -> Table:
     rows, index = work_rows(problem, device, space)
     return Table(
         family=family.NAME,
-        works=work_cost(problem, device, rows),
+        works=work_cost(problem, device, rows, cold=cold),
         kernels=space.kernels,
         first=space.first[index],
         count=space.count[index],

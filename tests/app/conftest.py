@@ -15,6 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.verification import run_verification
 from kernels.host import HostGpu
+from kernels.process import Worker
 
 
 def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
@@ -28,7 +29,7 @@ def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
 @contextmanager
 def service(
     gpu: HostGpu | None = None,
-    verify: Callable[[Job, float], Outcome] = run_verification,
+    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
     **settings: Any,
 ) -> Iterator[TestClient]:
     """A client of the whole application on a host that has ``gpu``, whatever this one has."""

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from app.jobs import Job, Outcome
 from app.schemas.answers import VerificationJob
 from kernels.host import HostGpu
+from kernels.process import Worker
 from tests.app.conftest import service
 
 GIB = 2**30
@@ -21,7 +22,7 @@ def gpu(name: str = "NVIDIA H200", memory_bytes: int = 140 * GIB) -> HostGpu:
     return HostGpu(name, "GPU-0", "580", memory_bytes, (9, 0), 1980, ())
 
 
-def passing(job: Job, deadline_s: float) -> Outcome:
+def passing(job: Job, deadline_s: float, worker: Worker) -> Outcome:
     return Outcome("passed", None, {"median_us": 5.0})
 
 
@@ -86,7 +87,7 @@ def test_a_verification_of_a_given_configuration_runs_that_one() -> None:
 
 
 def test_a_failed_verification_has_its_reason() -> None:
-    def failing(job: Job, deadline_s: float) -> Outcome:
+    def failing(job: Job, deadline_s: float, worker: Worker) -> Outcome:
         return Outcome("failed", "timeout", {"details": "killed at its deadline"})
 
     with service(gpu(), failing) as client:
@@ -98,7 +99,7 @@ def test_a_failed_verification_has_its_reason() -> None:
 def test_a_defect_in_one_verification_leaves_the_next_to_run() -> None:
     answers = [RuntimeError("boom"), Outcome("passed", None, {})]
 
-    def once(job: Job, deadline_s: float) -> Outcome:
+    def once(job: Job, deadline_s: float, worker: Worker) -> Outcome:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -131,7 +132,7 @@ def test_a_problem_beyond_the_gpus_memory_gets_422() -> None:
 def test_more_verifications_than_may_wait_get_503() -> None:
     gate = threading.Event()
 
-    def slow(job: Job, deadline_s: float) -> Outcome:
+    def slow(job: Job, deadline_s: float, worker: Worker) -> Outcome:
         gate.wait(30)
         return Outcome("passed", None, {})
 

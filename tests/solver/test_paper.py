@@ -6,12 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from solver.brute_force import brute_force
 from solver.config import Config
-from solver.device import device_names, load_profile
+from solver.device import DeviceProfile, device_names, load_profile
 from solver.engine import Engine, Question
-from solver.errors import IllegalConfig
+from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import paper
 from solver.pick import best_rows, price
 from solver.problem import Problem
@@ -33,31 +35,109 @@ def test_the_space_is_four_tilings_with_one_and_two_dma_warps() -> None:
         assert c.stages == min(8, room // slot)
 
 
-def test_a_time_is_initialisation_plus_waves_of_the_published_recurrence() -> None:
-    problem = Problem(1024, 896, 640)
-    table = paper.tabulate(problem, A6000)
+PROFILES = st.sampled_from(device_names()).map(load_profile)
+EXTENTS = st.integers(1, 3000)
+
+
+def published_times(
+    problem: Problem, device: DeviceProfile, config: Config, divergence: float = 1.0
+) -> tuple[int, int]:
+    """(time, wait) in ticks by the published equations, event by event, from the constants."""
+    k = {name: c.value for name, c in device.model("paper").items()}
+    size = problem.element_bytes
+    a, b = (t * 64 * size / k["dma_bytes_per_us"] for t in (config.tile_m, config.tile_n))
+    load = round((max(a, b) if config.dma_warps == 2 else a + b) * TICKS_PER_US)
+    if "math_bytes_per_us" in k:
+        work = (config.tile_m + config.tile_n) * 64 * size / k["math_bytes_per_us"]
+    else:
+        work = config.tile_m * config.tile_n * 64 / k["math_macs_per_us"]
+    math = round((k["math_startup_us"] + work) * divergence * TICKS_PER_US)
+    latency = round(k["dma_startup_us"] * TICKS_PER_US)
+    end: list[int] = []
+    issue, wait = -load, 0
+    for step in range(-(-problem.k // 64)):
+        issue = max(issue + load, end[step - config.stages] if step >= config.stages else 0)
+        before = end[-1] if end else 0
+        start = max(before, issue + latency + load)
+        wait += start - before
+        end.append(start + math)
+    tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
+    waves = -(-tiles // device.limit("sms"))
+    return round(k["init_us"] * TICKS_PER_US) + waves * end[-1], waves * wait
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    device=PROFILES,
+    problem=st.builds(Problem, EXTENTS, EXTENTS, EXTENTS, st.sampled_from(("bf16", "fp16"))),
+    stages=st.none() | st.integers(1, 8),
+    divergence=st.sampled_from((1.0, 1.5, 4.0)),
+)
+def test_every_time_is_initialisation_plus_waves_of_the_published_recurrence(
+    device: DeviceProfile, problem: Problem, stages: int | None, divergence: float
+) -> None:
+    try:
+        table = paper.tabulate(problem, device, stages=stages, divergence=divergence)
+    except InvalidProblem:
+        smallest = (64 + 64) * 64 * problem.element_bytes
+        assert stages is not None
+        assert stages * smallest > device.limit("smem_per_block_bytes")
+        return
     every = np.arange(table.size)
     times, waits = price(table, every, every)
-    k = {name: c.value for name, c in A6000.model("paper").items()}
     for i in range(table.size):
-        c = table.config(i, i)
-        a, b = (t * 64 * 2 / k["dma_bytes_per_us"] for t in (c.tile_m, c.tile_n))
-        load = round((max(a, b) if c.dma_warps == 2 else a + b) * TICKS_PER_US)
-        work = (c.tile_m + c.tile_n) * 64 * 2 / k["math_bytes_per_us"]
-        math = round((k["math_startup_us"] + work) * TICKS_PER_US)
-        latency = round(k["dma_startup_us"] * TICKS_PER_US)
-        end: list[int] = []
-        issue, wait = -load, 0
-        for step in range(-(-problem.k // 64)):
-            issue = max(issue + load, end[step - c.stages] if step >= c.stages else 0)
-            before = end[-1] if end else 0
-            start = max(before, issue + latency + load)
-            wait += start - before
-            end.append(start + math)
-        tiles = -(-problem.m // c.tile_m) * -(-problem.n // c.tile_n)
-        waves = -(-tiles // A6000.limit("sms"))
-        assert times[i] == round(k["init_us"] * TICKS_PER_US) + waves * end[-1]
-        assert waits[i] == waves * wait
+        expected = published_times(problem, device, table.config(i, i), divergence)
+        assert (times[i], waits[i]) == expected
+
+
+@settings(deadline=None, max_examples=100)
+@given(device=PROFILES, m=EXTENTS, n=EXTENTS, k=EXTENTS, more=st.integers(1, 500))
+def test_no_configuration_gets_faster_with_more_k(
+    device: DeviceProfile, m: int, n: int, k: int, more: int
+) -> None:
+    tables = [paper.tabulate(Problem(m, n, depth), device) for depth in (k, k + more)]
+    every = np.arange(tables[0].size)
+    (short, _), (long, _) = (price(table, every, every) for table in tables)
+    assert (long >= short).all()
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_rings_are_as_deep_as_shared_memory_allows_and_no_deeper(name: str) -> None:
+    device = load_profile(name)
+    room = device.limit("smem_per_block_bytes")
+    table = paper.tabulate(Problem(512, 512, 512), device)
+    smem, stages = table.kernels.smem_bytes, table.kernels.slots
+    assert (smem <= room).all()
+    assert ((stages == paper.STAGES_MAX) | (smem + smem // stages > room)).all()
+    assert set(table.kernels.threads) == {2 * device.wavefront, 3 * device.wavefront}
+
+
+def test_stages_of_the_users_own_leave_out_tiles_they_do_not_fit() -> None:
+    table = paper.tabulate(Problem(512, 512, 512), A6000, stages=6)
+    tiles = {(table.config(i, i).tile_m, table.config(i, i).tile_n) for i in range(table.size)}
+    assert tiles == {(64, 64)}
+    with pytest.raises(InvalidProblem):
+        paper.tabulate(Problem(512, 512, 512), A6000, stages=9)
+
+
+def test_the_a6000_is_predicted_below_its_tensor_rate_and_above_a_tenth_of_it() -> None:
+    peak = A6000.limits["tensor_tflops"].value
+    for size in (2048, 4096, 8192):
+        problem = Problem(size, size, size)
+        table = paper.tabulate(problem, A6000)
+        time_us = best_rows(table)[0].time / TICKS_PER_US
+        assert peak / 10 < problem.flops / time_us / 1e6 < peak
+
+
+def test_hopper_parts_are_predicted_in_the_order_of_their_tensor_rates() -> None:
+    problem = Problem(8192, 8192, 8192)
+    h200, datasheet, h100, h20 = (
+        best_rows(paper.tabulate(problem, load_profile(name)))[0].time
+        for name in ("h200", "h200_datasheet", "h100_sxm", "h20")
+    )
+    assert h200 == pytest.approx(datasheet, rel=0.1)
+    assert h100 == pytest.approx(datasheet, rel=0.01)
+    assert h20 > 2 * h100
 
 
 @pytest.mark.parametrize("name", device_names())

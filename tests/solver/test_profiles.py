@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from bench.derive_profiles import derive, read
+from bench.profiles_page import PAGE, page
 from solver.device import PROVENANCES, device_names, load_profile
 from solver.engine import Engine, Question
 from solver.errors import InvalidInput, UnknownDevice, Unsupported
-from solver.families import sm90_gemm
+from solver.families import paper, sm90_gemm
 from solver.problem import Problem
 
 REQUIRED = {
@@ -20,6 +22,18 @@ REQUIRED = {
     "rtx4090",
     "a6000",
     "mi300x",
+}
+
+HARDWARE = {  # SMs, shared memory per block, dense bf16 TFLOP/s, memory TB/s
+    "h200": (132, 232448, 989.5, 4.8),
+    "h200_datasheet": (132, 232448, 989.5, 4.8),
+    "h100_sxm": (132, 232448, 989.5, 3.35),
+    "h20": (78, 232448, 148, 4.0),
+    "a100": (108, 166912, 312, 2.039),
+    "l40s": (142, 101376, 362.05, 0.864),
+    "rtx4090": (128, 101376, 165.2, 1.008),
+    "a6000": (84, 101376, 154.8, 0.768),
+    "mi300x": (304, 65536, 1307.4, 5.3),
 }
 
 
@@ -39,6 +53,74 @@ def test_every_constant_has_a_unit_a_provenance_and_a_source(name: str) -> None:
     for path in profile.must_measure:
         model, constant_name = path.split(".")
         assert constant_name in profile.models[model]
+
+
+@pytest.mark.parametrize("name", sorted(HARDWARE))
+def test_hardware_figures_are_the_vendors(name: str) -> None:
+    limits = load_profile(name).limits
+    sms, smem_bytes, tflops, terabytes = HARDWARE[name]
+    assert limits["sms"].value == sms
+    assert limits["smem_per_block_bytes"].value == smem_bytes
+    assert limits["tensor_tflops"].value == tflops
+    assert limits["memory_bytes_per_us"].value == pytest.approx(terabytes * 1e6)
+    # The GPU keeps 1 KiB of each block's shared memory for itself; AMD's keep none.
+    reserved = 1024 if load_profile(name).vendor == "nvidia" else 0
+    assert limits["smem_per_sm_bytes"].value == smem_bytes + reserved
+
+
+def test_every_profile_has_the_same_limits_and_every_family_profile_the_same_constants() -> None:
+    profiles = [load_profile(name) for name in device_names()]
+    assert len({frozenset(p.limits) for p in profiles}) == 1
+    hopper = [p for p in profiles if sm90_gemm.NAME in p.families]
+    assert len({frozenset(p.model(sm90_gemm.NAME)) for p in hopper}) == 1
+    for unit in ({n: c.unit for n, c in p.model(sm90_gemm.NAME).items()} for p in hopper):
+        assert unit == {n: c.unit for n, c in hopper[0].model(sm90_gemm.NAME).items()}
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_no_profile_multiplies_faster_than_its_datasheet(name: str) -> None:
+    profile = load_profile(name)
+    sms, peak = profile.limit("sms"), profile.limits["tensor_tflops"].value
+    if "math_macs_per_us" in (model := profile.model(paper.NAME)):
+        assert 2 * sms * model["math_macs_per_us"].value / 1e6 <= peak * 1.001
+    else:  # operand bytes a us: 128x128 is the space's tile with most work per byte
+        work_us = (128 + 128) * 64 * 2 / model["math_bytes_per_us"].value
+        assert peak / 4 < 2 * 128 * 128 * 64 * sms / work_us / 1e6 < peak
+
+
+def test_what_profiles_derive_from_the_h200_follows_it() -> None:
+    reference = read("h200")
+    for name in device_names():
+        if sm90_gemm.NAME in load_profile(name).families:
+            assert derive(read(name), reference) == read(name), "python -m bench.derive_profiles"
+
+
+def test_a_derived_profile_follows_a_change_of_the_h200() -> None:
+    reference, h20 = read("h200"), read("h20")
+    family = reference["models"][sm90_gemm.NAME]
+    family["l2_bytes_per_us"]["value"] *= 2
+    family["epilogue_cycles"]["value"] = 700
+    changed = derive(h20, reference)["models"][sm90_gemm.NAME]
+    before = h20["models"][sm90_gemm.NAME]
+    assert changed["l2_bytes_per_us"]["value"] == pytest.approx(
+        family["l2_bytes_per_us"]["value"] * 78 / 132, rel=1e-4
+    )
+    assert changed["epilogue_cycles"]["value"] == 700
+    assert changed["epilogue_cycles"]["provenance"] == "derived"
+    assert changed["clock_ghz"] == before["clock_ghz"]
+
+
+def test_the_page_of_profiles_shows_what_ships() -> None:
+    assert PAGE.read_text("utf-8") == page(), "python -m bench.derive_profiles"
+
+
+def test_only_measured_and_published_constants_need_no_measuring() -> None:
+    for name in device_names():
+        profile = load_profile(name)
+        provenances = {c.provenance for c in profile.model(paper.NAME).values()}
+        named = {path for path in profile.must_measure if path.startswith("paper.")}
+        known = bool(provenances & {"measured", "published"})
+        assert known != bool(named)
 
 
 @pytest.mark.parametrize("name", device_names())

@@ -1,0 +1,104 @@
+"""Questions in, answers out."""
+
+from __future__ import annotations
+
+import pickle
+import time
+
+import pytest
+
+from solver.config import Config
+from solver.engine import Engine, Question
+from solver.errors import IllegalConfig, InvalidInput, InvalidProblem, UnknownDevice
+from solver.problem import MAX_EXTENT, Problem
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine()
+
+
+def test_an_answer_is_a_pure_function_of_the_question(engine: Engine) -> None:
+    question = Question(Problem(512, 1024, 2048), top_k=5)
+    first = engine.optimize(question).to_dict()
+    engine.optimize(Question(Problem(64, 64, 64)))
+    assert engine.optimize(question).to_dict() == first
+    assert Engine().optimize(question).to_dict() == first
+
+
+def test_the_breakdown_adds_up_to_the_time(engine: Engine) -> None:
+    for problem in (Problem(1, 4096, 4096), Problem(4096, 4096, 4096), Problem(77, 1000, 72)):
+        predicted = engine.optimize(Question(problem)).to_dict()["predicted"]
+        assert sum(predicted["breakdown"].values()) == pytest.approx(predicted["time_us"])
+
+
+def test_alternatives_come_with_their_gap(engine: Engine) -> None:
+    body = engine.optimize(Question(Problem(512, 512, 512), top_k=4)).to_dict()
+    gaps = [row["gap"] for row in body["alternatives"]]
+    assert len(gaps) == 3
+    assert gaps == sorted(gaps)
+    assert gaps[0] >= 0
+
+
+def test_without_a_proof_the_answer_says_so(engine: Engine) -> None:
+    body = engine.optimize(Question(Problem(512, 512, 512), proof="none")).to_dict()
+    assert body["proof"]["status"] == "not_requested"
+
+
+def test_simulating_the_pick_has_no_gap(engine: Engine) -> None:
+    problem = Problem(1024, 2048, 1024)
+    answer = engine.optimize(Question(problem))
+    simulation = engine.simulate(problem, answer.config).to_dict()
+    assert simulation["gap_to_optimum"] == 0
+    assert simulation["predicted"] == answer.to_dict()["predicted"]
+    assert simulation["played_whole"] is True
+
+
+def test_the_largest_problem_is_simulated_at_once_and_says_it_was_not_played_whole(
+    engine: Engine,
+) -> None:
+    problem = Problem(2**20, 2**20, 2**20)
+    config = engine.optimize(Question(problem)).config
+    started = time.perf_counter()
+    simulation = engine.simulate(problem, config).to_dict()
+    assert time.perf_counter() - started < 2
+    assert simulation["played_whole"] is False
+    assert len(simulation["timeline"]) == 64
+
+
+def test_extreme_extents_answer_with_proof(engine: Engine) -> None:
+    for problem in (
+        Problem(MAX_EXTENT, 1, 8),
+        Problem(1, MAX_EXTENT, 8),
+        Problem(1, 1, MAX_EXTENT // 8 * 8),
+        Problem(2**20, 2**20, 2**20),
+    ):
+        assert engine.optimize(Question(problem)).to_dict()["proof"]["status"] == "optimal"
+
+
+def test_errors_cross_process_pools_with_their_fields() -> None:
+    for error in (
+        InvalidInput("m", "must be positive"),
+        InvalidProblem("k", "must be a multiple of 8"),
+        IllegalConfig("stages", "too many"),
+        UnknownDevice("device", "no such"),
+    ):
+        back = pickle.loads(pickle.dumps(error))
+        assert type(back) is type(error)
+        assert (back.field, back.message, str(back)) == (error.field, error.message, str(error))
+
+
+def test_a_configuration_of_the_wrong_form_names_the_field() -> None:
+    good = Config("sm90_gemm", 64, 64, 64, 4).to_dict()
+    for change, field in (
+        ({"stages": "4"}, "stages"),
+        ({"stages": True}, "stages"),
+        ({"speed": 1}, "speed"),
+        ({"tile_m": 64.0}, "tile_m"),
+    ):
+        with pytest.raises(IllegalConfig) as caught:
+            Config.from_dict(good | change)
+        assert caught.value.field == field
+    del good["tile_n"]
+    with pytest.raises(IllegalConfig, match="tile_n: is required"):
+        Config.from_dict(good)
