@@ -31,8 +31,9 @@ def odd_problems(seed: int, count: int) -> list[Problem]:
     problems: list[Problem] = []
     while len(problems) < count:
         m = rng.choice([rng.randint(1, 64), rng.randint(65, 600), rng.randint(601, 3000)])
-        n, k = rng.randint(300, 9000) | 8, 8 * (rng.randint(50, 900) | 1)
-        n -= n % 8
+        n, k = rng.randint(300, 9000), 8 * (rng.randint(50, 900) | 1)
+        if len(problems) % 2:
+            n -= n % 8
         if n % 64 and k % 64:
             problems.append(Problem(m, n, k))
     return problems

@@ -54,7 +54,7 @@ class Protocol:
 
 BENCH = Protocol()
 VERIFY = Protocol(warmup_ms=50.0, budget_ms=400.0, max_rounds=1000)
-SAMPLE = Protocol(warmup_ms=1.0, replay_us=100.0, min_rounds=5, max_rounds=50, budget_ms=3.0)
+SAMPLE = Protocol(warmup_ms=2.0, replay_us=400.0, min_rounds=5, max_rounds=50, budget_ms=6.0)
 CHOICE = Protocol(warmup_ms=2.0, min_rounds=7, max_rounds=50, budget_ms=8.0)
 
 

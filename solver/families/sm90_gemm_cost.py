@@ -224,10 +224,14 @@ def work_cost(
 
     # Epilogue of one unit, and what follows the last.
     chunks = blocks * (bn // family.chunk_n(bn))
+    unaligned = problem.n * size % family.TMA_ROW_BYTES != 0  # stored element by element
     store = (
         k["epilogue_cycles"]
         + k["epilogue_chunk_cycles"] * chunks
-        + k["epilogue_column_cycles"] * blocks * bn / 64
+        + (k["epilogue_column_cycles"] + unaligned * k["epilogue_unaligned_cycles"])
+        * blocks
+        * bn
+        / 64
     )
     partial_bytes = bm * bn * 4
     spill = k["split_epilogue_cycles"] + partial_bytes / k["split_tile_bytes_per_cycle"]
