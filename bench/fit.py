@@ -1,16 +1,18 @@
 """Fit the Hopper family's constants to measured rows and report the error on shapes held out.
 
-    python -m bench.fit result.json [more.json] --device h200 --write
+    python -m bench.fit bench/results/h200/calibration_samples.json.gz --device h200 --write
 
 Least squares on the logarithm of predicted over measured time, with a soft loss so that a
 throttled row pulls little. Shapes are split by a hash before anything is fitted: two thirds
-are fitted, a third is only ever reported. ``--write`` puts the constants into the profile.
+are fitted, a third is only ever reported. ``--write`` puts the constants into the profile;
+``python -m bench.derive_profiles`` must follow.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -53,7 +55,9 @@ def load_groups(paths: list[Path]) -> list[Group]:
     """Timed rows of result files, by problem and cache state."""
     by_problem: dict[tuple[Problem, bool], list[tuple[dict[str, Any], float]]] = {}
     for path in paths:
-        for row in json.loads(path.read_text("utf-8"))["rows"]:
+        data = path.read_bytes()
+        text = gzip.decompress(data) if path.suffix == ".gz" else data
+        for row in json.loads(text)["rows"]:
             if row.get("median_us"):
                 problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row["layout"])
                 key = (problem, row["cache"] == "cold")
