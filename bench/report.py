@@ -1,0 +1,170 @@
+"""Remake everything that is shown of recorded results: docs/results.md, the README's table, plots.
+
+    python -m bench.report
+
+Reads bench/results/; measures nothing. Needs the extra ``plot``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.plots import plot_predictions, plot_ratios, plot_solve_times
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+IMAGES = ROOT / "docs" / "img"
+PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
+START, END = "<!-- results: made by python -m bench.report -->", "<!-- end of results -->"
+
+SUITES = {
+    "llm": "96 shapes of language models, cold",
+    "paper64": "64 small cubes of the paper's suite, warm",
+    "odd20": "20 shapes that are no multiple of any tile, cold",
+}
+
+Row = dict[str, Any]
+
+
+def geomean(values: Iterable[float]) -> float:
+    """Geometric mean."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def load_picks() -> dict[str, dict[str, Any]]:
+    """The recorded result files of picks, by suite."""
+    return {
+        suite: json.loads((RESULTS / "h200" / f"picks_{suite}.json").read_text("utf-8"))
+        for suite in SUITES
+    }
+
+
+def _error(row: Row) -> float:
+    return abs(float(row["predicted_us"]) / float(row["median_us"]) - 1)
+
+
+def _suite_line(name: str, rows: Sequence[Row]) -> str:
+    passed = [row for row in rows if row["status"] == "passed"]
+    ratios = [row["ratio_to_cublas"] for row in passed]
+    errors = [_error(row) for row in passed]
+    return (
+        f"| {name} | {len(passed)} of {len(rows)} | {geomean(ratios):.3f} | {min(ratios):.3f} "
+        f"| {max(ratios):.3f} | {sum(errors) / len(errors):.1%} | {max(errors):.1%} |"
+    )
+
+
+def suite_table(picks: dict[str, dict[str, Any]]) -> str:
+    """One line a suite: passed, ratio to cuBLAS, prediction error."""
+    head = (
+        "| picks on one H200 | passed | cuBLAS / ours, geomean | worst | best "
+        "| prediction error, mean | worst |\n|---|---|---|---|---|---|---|"
+    )
+    lines = [_suite_line(SUITES[suite], picks[suite]["rows"]) for suite in SUITES]
+    rows = picks["llm"]["rows"]
+    for m in sorted({row["m"] for row in rows}):
+        part = [row for row in rows if row["m"] == m]
+        if len(part) > 1:
+            lines.append(_suite_line(f"of these, M = {m}", part))
+    return "\n".join([head, *lines])
+
+
+def shape_table(rows: Sequence[Row], solve: dict[tuple[int, int, int], Row]) -> str:
+    """One line a shape: what was picked, predicted, measured, and how long the answer took."""
+    lines = [
+        "| m | n | k | tile | stages | split | predicted µs | measured µs | cuBLAS µs "
+        "| ratio (interval) | space | answer ms |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        c = row["config"]
+        key = (row["m"], row["n"], row["k"])
+        asked = solve.get(key)
+        answer = f"{asked['configurations']} | {asked['total_ms']:.1f}" if asked else "|"
+        lines.append(
+            f"| {row['m']} | {row['n']} | {row['k']} "
+            f"| {c['tile_m']}x{c['tile_n']}x{c['tile_k']} | {c['stages']} | {c['split_k']} "
+            f"| {row['predicted_us']:.2f} | {row['median_us']:.2f} | {row['cublas_us']:.2f} "
+            f"| {row['ratio_to_cublas']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f}) "
+            f"| {answer} |"
+        )
+    return "\n".join(lines)
+
+
+def solve_line(solve: dict[str, Any]) -> str:
+    """The solver's figures in a sentence."""
+    return (
+        f"Answers with proof over {solve['shapes']} shapes, nothing cached, on a 2-core machine: "
+        f"median {solve['p50_ms']:.1f} ms, p99 {solve['p99_ms']:.1f} ms, the pick alone "
+        f"{solve['pick_p50_ms']:.1f} ms; {solve['space_p50']:.0f} legal configurations in the "
+        f"median ({solve['space_min']} to {solve['space_max']}); start-up "
+        f"{solve['startup_s']:.2f} s, {solve['rss_mb']:.0f} MB."
+    )
+
+
+def check_line(checks: Sequence[dict[str, Any]]) -> str:
+    """What brute force found."""
+    shapes = sum(check["shapes"] for check in checks)
+    equal = sum(check["equal_to_brute_force"] for check in checks)
+    refused = sum(check["controls_refused"] for check in checks)
+    return (
+        f"Over {shapes} shapes (the LLM suite and 100 random ones) {equal} picks equal brute force "
+        f"over the whole legal space, every configuration played event by event; claims of one "
+        f"tick more time or wait were refused for {refused}."
+    )
+
+
+def main() -> None:
+    """Write the page, the README's part and the images."""
+    picks = load_picks()
+    solve = json.loads((RESULTS / "solver" / "llm.json").read_text("utf-8"))
+    checks = [
+        json.loads((RESULTS / "solver" / f"check_{name}.json").read_text("utf-8"))
+        for name in ("llm", "random100")
+    ]
+    compiled = json.loads((RESULTS / "solver" / "compile.json").read_text("utf-8"))
+    IMAGES.mkdir(exist_ok=True)
+    plot_ratios({SUITES[s]: picks[s]["rows"] for s in SUITES}, IMAGES / "ratio_to_cublas.png")
+    plot_predictions({SUITES[s]: picks[s]["rows"] for s in SUITES}, IMAGES / "predictions.png")
+    plot_solve_times(solve["by_shape"], IMAGES / "solve_times.png")
+
+    about = picks["llm"]
+    figures = "\n\n".join(
+        [
+            suite_table(picks),
+            solve_line(solve) + " " + check_line(checks),
+            f"All {compiled['configs']} distinct compile keys build for {compiled['arch']} with "
+            f"NVRTC {compiled['nvrtc']}: {compiled['failed']} failed, {compiled['spilled']} "
+            f"spilled, {compiled['smem_mismatch']} and {compiled['register_mismatch']} disagree "
+            f"with the solver on shared memory and registers.",
+        ]
+    )
+    by_key = {(row["m"], row["n"], row["k"]): row for row in solve["by_shape"]}
+    parts = [
+        "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
+        f"Device {about['device']}, driver {about['driver']}, NVRTC {about['nvrtc']}, "
+        f"{about['date'][:10]}, commit {str(about['commit'])[:12]}. Every row passed the exact "
+        "and the statistical check of `docs/kernels.md`; cuBLAS is `torch.mm` with its default "
+        "heuristic, interleaved in the same process.",
+        figures,
+        "![ratio to cuBLAS](img/ratio_to_cublas.png)",
+        "![predicted against measured](img/predictions.png)",
+        "![time of an answer](img/solve_times.png)",
+    ]
+    for suite, title in SUITES.items():
+        parts.append(f"## {title}\n\n{shape_table(picks[suite]['rows'], by_key)}")
+    PAGE.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+    readme = README.read_text("utf-8")
+    before, rest = readme.split(START)
+    _, after = rest.split(END)
+    README.write_text(f"{before}{START}\n\n{figures}\n\n{END}{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
