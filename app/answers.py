@@ -34,9 +34,11 @@ def optimize(question: Question) -> tuple[dict[str, Any], dict[str, float]]:
     return _with_kernel_id(answer.to_dict()), dict(answer.timings_ms)
 
 
-def simulate(problem: Problem, config: Config, device: str, model: str) -> dict[str, Any]:
+def simulate(
+    problem: Problem, config: Config, device: str, model: str, divergence: float = 1.0
+) -> dict[str, Any]:
     """The body of a simulation; IllegalConfig names the first limit that is broken."""
-    return _with_kernel_id(_engine().simulate(problem, config, device, model).to_dict())
+    return _with_kernel_id(_engine().simulate(problem, config, device, model, divergence).to_dict())
 
 
 def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ PROOFS = ("full", "none")
 CACHES = ("cold", "warm")
 """Where A and B are before the launch: in device memory, or in the L2 already."""
 TOP_K_MAX = 64
+DIVERGENCE_MAX = 32
 TIMELINE_EVENTS_MAX = 64
 PLAYED_ITERATIONS_MAX = 20_000
 
@@ -56,8 +57,10 @@ class Question:
     proof: str = "full"
     top_k: int = 1
     cache: str = "cold"
+    divergence: float = 1.0
 
     def __post_init__(self) -> None:
+        check_divergence(self.divergence, self.model)
         for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
@@ -89,13 +92,29 @@ class Simulation:
         return self.body
 
 
-def tabulate(problem: Problem, device: DeviceProfile, model: str, cache: str = "cold") -> Table:
-    """The priced legal space for a model name; the published model knows no caches.
+def check_divergence(divergence: float, model: str) -> None:
+    """Raise InvalidInput unless the factor on compute time is in range and means something."""
+    if type(divergence) not in (int, float) or not 1 <= divergence <= DIVERGENCE_MAX:
+        raise InvalidInput("divergence", f"must be a number between 1 and {DIVERGENCE_MAX}")
+    if divergence != 1 and model != "paper":
+        raise InvalidInput("divergence", f"must be 1 in model {model}; model paper takes it")
+
+
+def tabulate(
+    problem: Problem,
+    device: DeviceProfile,
+    model: str,
+    *,
+    cache: str = "cold",
+    divergence: float = 1.0,
+) -> Table:
+    """The priced legal space for a model name; the published model knows no caches, the
+    calibrated one no ``divergence`` (of a warp's threads: a factor on compute time).
 
     Raises Unsupported where the device has no family for the calibrated model.
     """
     if model == "paper":
-        return paper.tabulate(problem, device)
+        return paper.tabulate(problem, device, divergence=divergence)
     if sm90_gemm.NAME not in device.families:
         raise Unsupported(
             "device",
@@ -131,7 +150,7 @@ class Engine:
         """The first configuration of the legal space, proved so unless ``proof`` is none."""
         device = load_profile(question.device)
         started = time.perf_counter()
-        table = tabulate(question.problem, device, question.model, question.cache)
+        table = tabulate(question.problem, device, question.model, **_pricing(question))
         rows = best_rows(table, question.top_k)
         picked = time.perf_counter()
         proof = self._prove(table, rows[0], question) if question.proof == "full" else None
@@ -141,7 +160,7 @@ class Engine:
             "problem": question.problem.to_dict(),
             "model": question.model,
             "model_version": MODEL_VERSION,
-            "cache": question.cache,
+            **_pricing(question),
             "config": best.config.to_dict(),
             "kernel": _launch(table, best, question.problem, device),
             "predicted": predicted(table, best.work, best.kernel, question.problem),
@@ -159,18 +178,23 @@ class Engine:
         return proof
 
     def simulate(
-        self, problem: Problem, config: Config, device: str = "h200", model: str = "calibrated"
+        self,
+        problem: Problem,
+        config: Config,
+        device: str = "h200",
+        model: str = "calibrated",
+        divergence: float = 1.0,
     ) -> Simulation:
         """Play one configuration's events, and say what limits it and how far it is from best.
 
         Raises IllegalConfig with the first limit the configuration breaks.
         """
-        question = Question(problem, device=device, model=model)
+        question = Question(problem, device=device, model=model, divergence=divergence)
         profile = load_profile(device)
-        space = table = tabulate(problem, profile, model)
+        space = table = tabulate(problem, profile, model, divergence=divergence)
         if model == "paper":
             paper.check(config, problem, profile)
-            table = paper.tabulate(problem, profile, stages=config.stages)
+            table = paper.tabulate(problem, profile, stages=config.stages, divergence=divergence)
         else:
             sm90_gemm.check(config, problem, profile)
         row = find_row(table, config)
@@ -181,6 +205,7 @@ class Engine:
                 "problem": problem.to_dict(),
                 "model": question.model,
                 "model_version": MODEL_VERSION,
+                **_pricing(question),
                 "config": config.to_dict(),
                 "kernel": _launch(table, row, problem, profile),
                 "predicted": predicted(table, row.work, row.kernel, problem),
@@ -213,6 +238,11 @@ class Engine:
         if whole and run.wait * int(w.waves[row.work]) != row.wait:
             raise ProofError("simulator and closed form disagree")
         return run
+
+
+def _pricing(question: Question) -> dict[str, Any]:
+    """What besides problem, device and model decides the prices."""
+    return {"cache": question.cache, "divergence": question.divergence}
 
 
 def _iterations(table: Table, row: Row) -> int:

@@ -39,6 +39,18 @@ def integer(field: str, low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def number(field: str) -> Callable[[str], float]:
+    """An argparse type: a decimal number; its range is the solver's to say."""
+
+    def parse(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise InvalidInput(field, f"must be a number, got {text!r}") from None
+
+    return parse
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON alone on standard output")
@@ -69,8 +81,15 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """--model."""
+    """--model, and --divergence that goes with one of them."""
     parser.add_argument("--model", default="calibrated", metavar="|".join(MODELS))
+    parser.add_argument(
+        "--divergence",
+        type=number("divergence"),
+        default=1.0,
+        metavar="FACTOR",
+        help="model paper: a factor on compute time for threads of a warp that diverge",
+    )
 
 
 def add_config(parser: argparse.ArgumentParser, *, required: bool) -> None:

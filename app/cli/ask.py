@@ -64,6 +64,7 @@ def optimize(arguments: argparse.Namespace, session: Session) -> int:
         proof=arguments.proof,
         top_k=arguments.top_k,
         cache=arguments.cache,
+        divergence=arguments.divergence,
     )
     with session.waiting("solving"):
         body, _ = answers.optimize(question)
@@ -75,7 +76,9 @@ def simulate(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright simulate M N K --config JSON``."""
     problem, config = problem_of(arguments), config_of(arguments.config)
     with session.waiting("simulating"):
-        body = answers.simulate(problem, config, _device(arguments), arguments.model)
+        body = answers.simulate(
+            problem, config, _device(arguments), arguments.model, arguments.divergence
+        )
     session.emit(body, lambda console: show_simulation(console, body))
     return OK
 

@@ -125,6 +125,7 @@ class OptimizeAnswer(Shape):
     model: str
     model_version: str
     cache: str = Field(description="cold or warm: where A and B were before the launch")
+    divergence: float = Field(description="factor on compute time in the published model")
     config: ConfigRequest
     kernel: Kernel
     predicted: Predicted
@@ -151,6 +152,8 @@ class SimulateAnswer(Shape):
     problem: ProblemShape
     model: str
     model_version: str
+    cache: str
+    divergence: float
     config: ConfigRequest
     kernel: Kernel
     predicted: Predicted

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from solver.config import Config
 from solver.device import device_names
-from solver.engine import CACHES, MODELS, PROOFS, TOP_K_MAX, Question
+from solver.engine import CACHES, DIVERGENCE_MAX, MODELS, PROOFS, TOP_K_MAX, Question
 from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 
 
@@ -31,6 +31,13 @@ Device = Annotated[
         description="a profile of /v1/devices; by default the host's GPU's where a kernel family "
         "runs on it, else h200",
         json_schema_extra=_one_of([*device_names(), None]),
+    ),
+]
+Divergence = Annotated[
+    float,
+    Field(
+        description="model paper: a factor on compute time for threads of a warp that diverge",
+        json_schema_extra=_between(1, DIVERGENCE_MAX),
     ),
 ]
 Model = Annotated[str, Field(json_schema_extra=_one_of(MODELS))]
@@ -100,6 +107,8 @@ class OptimizeRequest(ProblemRequest):
         json_schema_extra=_one_of(CACHES),
     )
 
+    divergence: Divergence = 1.0
+
     def question(self, host_device: str) -> Question:
         """The solver's question, the device filled in where none was named."""
         return Question(
@@ -109,6 +118,7 @@ class OptimizeRequest(ProblemRequest):
             proof=self.proof,
             top_k=self.top_k,
             cache=self.cache,
+            divergence=self.divergence,
         )
 
     model_config = ConfigDict(
@@ -122,6 +132,7 @@ class SimulateRequest(ProblemRequest):
     config: ConfigRequest
     device: Device = None
     model: Model = "calibrated"
+    divergence: Divergence = 1.0
 
     model_config = ConfigDict(
         json_schema_extra={

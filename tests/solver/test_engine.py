@@ -45,6 +45,18 @@ def test_without_a_proof_the_answer_says_so(engine: Engine) -> None:
     assert body["proof"]["status"] == "not_requested"
 
 
+def test_divergence_is_the_published_models_alone(engine: Engine) -> None:
+    problem = Problem(512, 512, 512)
+    plain = engine.optimize(Question(problem, device="a6000", model="paper")).to_dict()
+    diverged = engine.optimize(
+        Question(problem, device="a6000", model="paper", divergence=2.0)
+    ).to_dict()
+    assert diverged["predicted"]["time_us"] > 1.5 * plain["predicted"]["time_us"]
+    for value, model in ((2.0, "calibrated"), (0.5, "paper"), (float("nan"), "paper")):
+        with pytest.raises(InvalidInput, match="divergence"):
+            Question(problem, model=model, divergence=value)
+
+
 def test_simulating_the_pick_has_no_gap(engine: Engine) -> None:
     problem = Problem(1024, 2048, 1024)
     answer = engine.optimize(Question(problem))

@@ -53,7 +53,12 @@ async def simulate(body: SimulateRequest, services: ServicesDep) -> Response:
     begun = time.perf_counter()
     device = services.host.device if body.device is None else body.device
     reply = await services.pool.ask(
-        answers.simulate, body.problem(), body.config.config(), device, body.model
+        answers.simulate,
+        body.problem(),
+        body.config.config(),
+        device,
+        body.model,
+        body.divergence,
     )
     total_ms = (time.perf_counter() - begun) * 1e3
     return json_response(
