@@ -2,7 +2,7 @@
 
     python -m bench.report
 
-Reads bench/results/; measures nothing. Needs the extra ``plot``.
+Reads bench/results/; measures nothing. Needs the extra ``bench``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 #   run.txt    the service and the solver, no GPU libraries
 #   gpu.txt    run.txt and what a CUDA 13 host compiles, launches and verifies with
 #   build.txt  what a wheel is built with
-#   dev.txt    gpu.txt, build.txt and what the tests, the plots and the build need
+#   dev.txt    gpu.txt, build.txt and what the tests, the plots, the fit and the build need
 # Every file installs with plain `pip install --require-hashes -r FILE` on Python 3.11 and
 # later. Pass --upgrade to move every version.
 set -euo pipefail
@@ -20,7 +20,7 @@ lock() { # name, extras...
 }
 
 upgrade=("$@")
-lock dev gpu plot dev
+lock dev gpu bench dev
 # The smaller sets take their versions from the largest, so that all three agree.
 upgrade=(--constraint requirements/dev.txt "$@")
 lock gpu gpu
