@@ -35,10 +35,17 @@ def optimize(question: Question) -> tuple[dict[str, Any], dict[str, float]]:
 
 
 def simulate(
-    problem: Problem, config: Config, device: str, model: str, divergence: float = 1.0
+    problem: Problem,
+    config: Config,
+    device: str,
+    model: str,
+    divergence: float = 1.0,
+    cache: str = "cold",
 ) -> dict[str, Any]:
     """The body of a simulation; IllegalConfig names the first limit that is broken."""
-    return _with_kernel_id(_engine().simulate(problem, config, device, model, divergence).to_dict())
+    return _with_kernel_id(
+        _engine().simulate(problem, config, device, model, divergence, cache).to_dict()
+    )
 
 
 def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:

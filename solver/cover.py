@@ -117,8 +117,18 @@ def build_cover(table: Table, claim_time: int) -> Cover:
         by_chain=np.concatenate(by_chain),
         open_works=order[nodes],
     )
+    check_works(table)
     check_cover(cover, parameters)
     return cover
+
+
+def check_works(table: Table) -> None:
+    """No kernel of a work has a deeper ring or a cheaper set-up than the work's bound uses."""
+    work, kernel = table.rows(np.arange(len(table.first)))
+    deeper = table.kernels.slots[kernel] > table.slots_max[work]
+    cheaper = table.kernels.setup[kernel] < table.setup_min[work]
+    if (deeper | cheaper).any():
+        raise ProofError("a work's bound leaves out one of its kernels")
 
 
 def check_cover(cover: Cover, parameters: Ticks) -> None:

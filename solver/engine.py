@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from solver.proof import Proof, Prover
 
 MODEL_VERSION = "1"
+"""Raised with every change of an equation; constants have the profile's hash."""
 MODELS = ("calibrated", "paper")
 PROOFS = ("full", "none")
 CACHES = ("cold", "warm")
@@ -37,13 +38,17 @@ PLAYED_ITERATIONS_MAX = 20_000
 
 GIVEN = (
     "the model: its equations and the profile's constants",
+    "its recurrence at tile boundaries: of the Q loads that reach into the next unit the last "
+    "alone waits for the unit before",
     "the table: numpy's integer parameters, identified by sha256",
-    "launch registers as the compiler reported them, by compile key",
+    "launch registers as NVRTC {nvrtc} reported them, by compile key",
 )
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
-    "units": "the closed form over units is the recurrence's longest path",
-    "monotony": "no time falls when a parameter grows, ring depth and early release excepted",
+    "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
+    "random trials for the matrix)",
+    "monotony": "no time falls when a parameter grows, ring depth and early release excepted "
+    "(Z3 for one step in every time; ring depth, iterations and units by random trials)",
 }
 
 
@@ -184,14 +189,15 @@ class Engine:
         device: str = "h200",
         model: str = "calibrated",
         divergence: float = 1.0,
+        cache: str = "cold",
     ) -> Simulation:
         """Play one configuration's events, and say what limits it and how far it is from best.
 
         Raises IllegalConfig with the first limit the configuration breaks.
         """
-        question = Question(problem, device=device, model=model, divergence=divergence)
+        question = Question(problem, device=device, model=model, divergence=divergence, cache=cache)
         profile = load_profile(device)
-        space = table = tabulate(problem, profile, model, divergence=divergence)
+        space = table = tabulate(problem, profile, model, **_pricing(question))
         if model == "paper":
             paper.check(config, problem, profile)
             table = paper.tabulate(problem, profile, stages=config.stages, divergence=divergence)
@@ -211,7 +217,7 @@ class Engine:
                 "predicted": predicted(table, row.work, row.kernel, problem),
                 "timeline": timeline_events(run.events),
                 "played_whole": _iterations(table, row) <= PLAYED_ITERATIONS_MAX,
-                "limits": _limits(row, profile),
+                "limits": _limits(table, row, profile),
                 "gap_to_optimum": row.time / best.time - 1,
                 "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
                 "device": describe_device(profile, question.model),
@@ -257,16 +263,20 @@ def _launch(table: Table, row: Row, problem: Problem, device: DeviceProfile) -> 
         "grid": min(tiles * c.split_k, device.limit("sms")),
         "threads": int(table.kernels.threads[row.kernel]),
         "smem_bytes": row.smem_bytes,
-        "registers_per_thread": row.registers,
+        "registers_per_thread": row.registers or None,
     }
 
 
-def _limits(row: Row, device: DeviceProfile) -> list[dict[str, Any]]:
-    """Each resource a row uses, its limit, and the share of it."""
+def _limits(table: Table, row: Row, device: DeviceProfile) -> list[dict[str, Any]]:
+    """Each resource a block uses, its limit, and the share of it."""
+    threads = int(table.kernels.threads[row.kernel])
     used = {
         "smem_bytes": (row.smem_bytes, device.limit("smem_per_block_bytes")),
-        "registers_per_thread": (row.registers, device.limit("registers_per_thread")),
+        "threads": (threads, device.limit("threads_per_block")),
     }
+    if row.registers:
+        registers = sm90_gemm.allocated_registers(threads, row.registers)
+        used["registers"] = (registers, device.limit("registers_per_sm"))
     return [
         {"name": name, "used": value, "limit": limit, "share": value / limit}
         for name, (value, limit) in used.items()
@@ -279,13 +289,13 @@ def _alternative(row: Row, best: Row) -> dict[str, Any]:
         "time_us": us_from_ticks(row.time),
         "wait_us": us_from_ticks(row.wait),
         "smem_bytes": row.smem_bytes,
-        "registers_per_thread": row.registers,
+        "registers_per_thread": row.registers or None,
         "gap": row.time / best.time - 1,
     }
 
 
 def _scope(proof: Proof | None, table: Table) -> dict[str, Any]:
-    space = {"configurations": table.size, "works": len(table.first)}
+    space = {"configurations": table.size}
     if proof is None:
         return {"status": "not_requested", "space": space}
     return {
@@ -301,9 +311,10 @@ def _scope(proof: Proof | None, table: Table) -> dict[str, Any]:
             "finalists_over_event_arrays": proof.finalists,
             "unrolled_iterations": proof.unrolled,
             "lemmas": LEMMAS,
-            "controls": "claims of one tick more time, and of one tick more wait, were refuted",
+            "controls": "asked of false claims, one tick more time and one tick more wait, the "
+            "same solver found a row that comes before each",
             "table_sha256": proof.table_sha256,
-            "given": list(GIVEN),
+            "given": [line.format(nvrtc=sm90_gemm.register_table().nvrtc) for line in GIVEN],
             "timeline": timeline_events(proof.timeline),
         },
     }

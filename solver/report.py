@@ -10,7 +10,7 @@ from solver.device import DeviceProfile
 from solver.pick import price
 from solver.problem import Problem
 from solver.simulator import Event
-from solver.table import Table
+from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
 
 
@@ -26,16 +26,18 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
     epilogue = waves * (units - 1) * int(w.epilogue[work]) + int(w.store[work])
     ramp = int(w.latency[work]) + load + math
     slots = int(table.kernels.slots[kernel])
-    if ramp - int(w.early[work]) > slots * max(load, math):
+    if max(launch, epilogue) > time / 2:
+        bound = "launch" if launch > epilogue else "epilogue"
+    elif int(w.iterations[work]) > slots and ramp - int(w.early[work]) > slots * max(load, math):
         bound = "ring_depth"
     else:
-        bound = "loads" if load > math else "math"
+        bound = "math" if math >= load else LOAD_PATHS[int(w.load_path[work])]
     return {
         "time_us": us_from_ticks(time),
         "wait_us": us_from_ticks(wait),
         "tflops": problem.flops / us_from_ticks(time) / 1e6,
         "bound": bound,
-        "clock_mhz": int(w.clock_mhz[work]),
+        "clock_mhz": int(w.clock_mhz[work]) or None,
         "breakdown": {
             "launch_us": us_from_ticks(launch),
             "math_us": us_from_ticks(multiply),
@@ -46,6 +48,7 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
             "load_us": us_from_ticks(load),
             "latency_us": us_from_ticks(int(w.latency[work])),
             "math_us": us_from_ticks(math),
+            "early_us": us_from_ticks(int(w.early[work])),
             "epilogue_us": us_from_ticks(int(w.epilogue[work])),
             "slots": slots,
             "iterations": int(w.iterations[work]),

@@ -17,6 +17,9 @@ import numpy as np
 from solver.config import Config
 from solver.recurrence import Pipeline, Ticks
 
+LOAD_PATHS = ("loads", "l2", "memory")
+"""The SM's own path, the L2 it shares, the device memory it shares."""
+
 
 @dataclass(frozen=True, slots=True)
 class Works:
@@ -24,8 +27,9 @@ class Works:
 
     ``waves`` rounds of such CTAs follow one another (1 where the kernel is persistent).
     ``fixed`` precedes the first load (launch), ``store`` follows the last MATH (epilogue,
-    split-K reduction); both in ticks. ``clock_mhz`` is the SM clock the cycles were priced
-    at. ``config`` holds the configuration fields a work fixes.
+    split-K reduction); both in ticks. ``load_path`` indexes LOAD_PATHS: what a load waits for
+    most. ``clock_mhz`` is the SM clock the cycles were priced
+    at, 0 in a model without one. ``config`` holds the configuration fields a work fixes.
     """
 
     load: Ticks
@@ -38,6 +42,7 @@ class Works:
     waves: Ticks
     fixed: Ticks
     store: Ticks
+    load_path: Ticks
     clock_mhz: Ticks
     config: Mapping[str, Ticks]
 
@@ -111,6 +116,6 @@ class Table:
                 for name, column in columns:
                     digest.update(name.encode())
                     digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
-        digest.update(np.ascontiguousarray(self.first, dtype="<i8").tobytes())
-        digest.update(np.ascontiguousarray(self.count, dtype="<i8").tobytes())
+        for column in (self.first, self.count, self.slots_max, self.setup_min):
+            digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
         return digest.hexdigest()

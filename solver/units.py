@@ -12,8 +12,3 @@ TICKS_PER_US = 10_000
 def us_from_ticks(ticks: int) -> float:
     """Microseconds of a tick count, exact to the tick."""
     return ticks / TICKS_PER_US
-
-
-def ticks_from_us(time_us: float) -> int:
-    """Nearest tick count of a time in microseconds."""
-    return round(time_us * TICKS_PER_US)

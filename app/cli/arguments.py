@@ -15,7 +15,7 @@ from app.schemas.faults import describe
 from app.schemas.questions import ConfigRequest
 from solver.config import Config
 from solver.device import device_names
-from solver.engine import MODELS
+from solver.engine import CACHES, MODELS
 from solver.errors import IllegalConfig, InvalidInput
 from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 
@@ -37,6 +37,16 @@ def integer(field: str, low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """--cache."""
+    parser.add_argument(
+        "--cache",
+        default="cold",
+        metavar="|".join(CACHES),
+        help="where A and B are before the launch: in device memory, or in the L2",
+    )
 
 
 def number(field: str) -> Callable[[str], float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from app import answers
 from app.cli.arguments import (
+    add_cache,
     add_config,
     add_device,
     add_json,
@@ -19,7 +20,7 @@ from app.cli.arguments import (
 from app.cli.session import OK, Session
 from app.cli.show import show_answer, show_devices, show_simulation
 from app.host import detect_host
-from solver.engine import CACHES, PROOFS, TOP_K_MAX, Question
+from solver.engine import PROOFS, TOP_K_MAX, Question
 
 
 def add_commands(commands: Any) -> None:
@@ -28,6 +29,7 @@ def add_commands(commands: Any) -> None:
     add_problem(optimize_)
     add_device(optimize_)
     add_model(optimize_)
+    add_cache(optimize_)
     optimize_.add_argument("--proof", default="full", metavar="|".join(PROOFS))
     optimize_.add_argument(
         "--top-k",
@@ -36,7 +38,6 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help="list the N best configurations, the pick included",
     )
-    optimize_.add_argument("--cache", default="cold", metavar="|".join(CACHES))
     optimize_.set_defaults(run=optimize)
 
     simulate_ = commands.add_parser("simulate", help="time, wait and timeline of your own")
@@ -44,6 +45,7 @@ def add_commands(commands: Any) -> None:
     add_config(simulate_, required=True)
     add_device(simulate_)
     add_model(simulate_)
+    add_cache(simulate_)
     simulate_.set_defaults(run=simulate)
 
     devices_ = commands.add_parser("devices", help="device profiles, and this machine's GPU")
@@ -77,7 +79,12 @@ def simulate(arguments: argparse.Namespace, session: Session) -> int:
     problem, config = problem_of(arguments), config_of(arguments.config)
     with session.waiting("simulating"):
         body = answers.simulate(
-            problem, config, _device(arguments), arguments.model, arguments.divergence
+            problem,
+            config,
+            _device(arguments),
+            arguments.model,
+            arguments.divergence,
+            arguments.cache,
         )
     session.emit(body, lambda console: show_simulation(console, body))
     return OK

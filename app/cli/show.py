@@ -38,9 +38,10 @@ def _config(config: Body) -> str:
 
 
 def _kernel(kernel: Body) -> str:
+    registers = kernel["registers_per_thread"]
     return (
         f"{kernel['grid']} CTAs x {kernel['threads']} threads, {kernel['smem_bytes']:,} B shared "
-        f"memory, {kernel['registers_per_thread']} registers a thread"
+        f"memory" + ("" if registers is None else f", {registers} registers a thread")
     )
 
 

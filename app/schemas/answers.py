@@ -30,7 +30,7 @@ class Kernel(Shape):
     grid: int = Field(description="CTAs")
     threads: int = Field(description="threads of a CTA")
     smem_bytes: int = Field(description="dynamic shared memory of a CTA")
-    registers_per_thread: int
+    registers_per_thread: int | None = Field(description="null in a model without a kernel")
 
 
 class Breakdown(Shape):
@@ -44,6 +44,7 @@ class Pipeline(Shape):
     load_us: float
     latency_us: float
     math_us: float
+    early_us: float
     epilogue_us: float
     slots: int
     iterations: int
@@ -56,7 +57,7 @@ class Predicted(Shape):
     wait_us: float = Field(description="MATH-warp idle time of the critical CTA")
     tflops: float
     bound: str = Field(description="what decides the time: loads, math or ring_depth")
-    clock_mhz: int
+    clock_mhz: int | None = Field(description="null in a model without a clock")
     breakdown: Breakdown = Field(description="parts that add up to time_us")
     pipeline: Pipeline = Field(description="the recurrence's parameters")
 
@@ -73,7 +74,6 @@ class Event(Shape):
 
 class Space(Shape):
     configurations: int
-    works: int
 
 
 class Scope(Shape):
@@ -104,7 +104,7 @@ class Alternative(Shape):
     time_us: float
     wait_us: float
     smem_bytes: int
-    registers_per_thread: int
+    registers_per_thread: int | None = Field(description="null in a model without a kernel")
     gap: float = Field(description="time over the pick's, less one")
 
 

@@ -33,6 +33,13 @@ Device = Annotated[
         json_schema_extra=_one_of([*device_names(), None]),
     ),
 ]
+Cache = Annotated[
+    str,
+    Field(
+        description="where A and B are before the launch: in device memory, or in the L2",
+        json_schema_extra=_one_of(CACHES),
+    ),
+]
 Divergence = Annotated[
     float,
     Field(
@@ -101,12 +108,7 @@ class OptimizeRequest(ProblemRequest):
         json_schema_extra=_between(1, TOP_K_MAX),
     )
 
-    cache: str = Field(
-        "cold",
-        description="where A and B are before the launch: in device memory, or in the L2",
-        json_schema_extra=_one_of(CACHES),
-    )
-
+    cache: Cache = "cold"
     divergence: Divergence = 1.0
 
     def question(self, host_device: str) -> Question:
@@ -133,6 +135,7 @@ class SimulateRequest(ProblemRequest):
     device: Device = None
     model: Model = "calibrated"
     divergence: Divergence = 1.0
+    cache: Cache = "cold"
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -100,6 +100,7 @@ def tabulate(
             waves=-(-tiles // device.limit("sms")),
             fixed=ticks(k["init_us"]),
             store=none,
+            load_path=none,
             clock_mhz=none,
             config=fixed,
         ),

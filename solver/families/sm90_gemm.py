@@ -28,6 +28,8 @@ WARPGROUP = 128
 MMA_M = 64  # rows of one wgmma
 SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 TMA_ROW_BYTES = 16  # TMA takes row strides that are multiples of this
+ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
+UNITS_MAX = 2**31 - 1  # units of work a launch counts
 STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
@@ -102,8 +104,13 @@ def candidate_keys(dtype: str) -> tuple[CompileKey, ...]:
         for split in REGISTER_SPLIT
         for flight in MMA_IN_FLIGHT
         if not (split and warpgroups not in ROLE_REGISTERS)
-        and tile_m // (MMA_M * warpgroups) * tile_n // 2 <= 208
+        and accumulators(tile_m, tile_n, warpgroups) <= ACCUMULATORS_MAX
     )
+
+
+def accumulators(tile_m: Any, tile_n: Any, math_warpgroups: Any) -> Any:
+    """fp32 accumulators a MATH thread holds."""
+    return tile_m // (MMA_M * math_warpgroups) * tile_n // 2
 
 
 def chunk_n(tile_n: Any) -> Any:
@@ -115,6 +122,11 @@ def threads(columns: Mapping[str, Any]) -> Any:
     """Threads of a CTA: MATH warpgroups, then the DMA warps, padded where registers split."""
     dma = np.where(columns["register_split"], WARPGROUP, WARP * columns["dma_warps"])
     return WARPGROUP * columns["math_warpgroups"] + dma
+
+
+def allocated_registers(block_threads: Any, registers: Any) -> Any:
+    """Registers a block holds: ptxas counts whole warpgroups of threads."""
+    return -(-block_threads // WARPGROUP) * WARPGROUP * registers
 
 
 def stage_bytes(columns: Mapping[str, Any], element_bytes: int) -> Any:
@@ -210,6 +222,13 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
             for name, values in allowed.items()
         ),
         Limit(
+            "tile_n",
+            accumulators(columns["tile_m"], columns["tile_n"], np.maximum(warpgroups, 1))
+            <= ACCUMULATORS_MAX,
+            f"accumulators a thread, tile_m/(64 math_warpgroups)*tile_n/2, must be at most "
+            f"{ACCUMULATORS_MAX}",
+        ),
+        Limit(
             "register_split",
             (columns["register_split"] == 0) | np.isin(warpgroups, list(ROLE_REGISTERS)),
             f"must be 0 unless math_warpgroups is one of {', '.join(map(str, ROLE_REGISTERS))}",
@@ -227,7 +246,7 @@ def kernel_limits(
     """
     warpgroups = columns["math_warpgroups"]
     block_threads = threads(columns)
-    allocated = -(-block_threads // WARPGROUP) * WARPGROUP * registers
+    allocated = allocated_registers(block_threads, registers)
     is_split = [(columns["register_split"] == 1) & (warpgroups == w) for w in ROLE_REGISTERS]
     roles = np.select(
         is_split,
@@ -286,6 +305,11 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
         Limit("tile_m", tile_m <= widest_m, f"must be at most {widest_m}, m rounded up to {MMA_M}"),
         Limit("tile_n", tile_n <= next_n, f"must be at most {next_n}, the first that covers n"),
         Limit("split_k", split <= k_iterations, "must be at most ceil(k / tile_k)"),
+        Limit(
+            "tile_n",
+            tiles * split <= UNITS_MAX,
+            f"units of work, tiles times split_k, must be at most {UNITS_MAX}",
+        ),
         Limit(
             "split_k",
             (split == 1) | (tiles * (split - 1) < SPLIT_WAVES * sms),

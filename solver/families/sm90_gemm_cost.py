@@ -247,6 +247,8 @@ def work_cost(
         count: Ticks = np.rint(cycles * (TICKS_PER_US / 1e3) / clock_ghz).astype(np.int64)
         return count
 
+    scale = clock_ghz / k["clock_ghz"]
+    load_path = np.argmax(np.broadcast_arrays(own, l2 * scale, memory * scale), axis=0)
     math_ticks = ticks(math)
     return Works(
         load=ticks(load_at(clock_ghz)),
@@ -259,6 +261,7 @@ def work_cost(
         waves=np.ones(np.shape(bm), dtype=np.int64),
         fixed=np.rint(np.full(np.shape(bm), k["launch_us"] * TICKS_PER_US)).astype(np.int64),
         store=ticks(last),
+        load_path=load_path.astype(np.int64),
         clock_mhz=np.rint(clock_ghz * 1e3).astype(np.int64),
         config={name: np.asarray(rows[name]) for name in (*WORK_FIELDS, *LAUNCH_FIELDS)},
     )

@@ -76,9 +76,10 @@ def test_ring_lemma_starts() -> None:
     """i < Q: no slot is waited for; math_end[i] = Λ + i·g."""
     r = Ring(1)
     axioms = [*r.axioms, *r.later(1), r.k == 0]
-    issue = r.x - r.b + r.b
-    end = maximum(r.lm(1, 0), issue + r.lam + r.b) + r.c
-    assert refuted(axioms, z3.And(issue == r.x, end == r.lm(0, 0)))
+    end = maximum(r.lm(1, 0), r.x + r.lam + r.b) + r.c
+    assert refuted(axioms, end == r.lm(0, 0))
+    late = maximum(r.lm(1, 0), r.x + 1 + r.lam + r.b) + r.c
+    assert not refuted(axioms, late == r.lm(0, 0)), "a load a tick late must be noticed"
 
 
 def test_a_wrong_ring_lemma_is_refuted() -> None:

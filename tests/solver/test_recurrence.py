@@ -107,9 +107,24 @@ def test_no_parameter_makes_a_run_shorter_by_growing() -> None:
     for name in ("load", "latency", "math", "epilogue", "iterations", "units"):
         grown = Pipeline(**{**columns, name: columns[name] + 1})
         assert (end_ticks(grown) >= reference).all(), name
-    for name in ("slots",):
+    for name in ("slots", "early"):  # beyond C too: a group's best parameters need not be a row's
         grown = Pipeline(**{**columns, name: columns[name] + 1})
         assert (end_ticks(grown) <= reference).all(), name
+
+
+def test_the_end_at_the_best_of_two_rows_parameters_is_below_both() -> None:
+    """What a group's bound rests on, over parameters no single row has."""
+    first, second = (random_pipeline(seed, rows=20_000, longest=40) for seed in (5, 6))
+    pick = {
+        name: (np.maximum if name in ("slots", "early") else np.minimum)(
+            getattr(first, name), getattr(second, name)
+        )
+        for name in FIELDS
+    }
+    bound = end_ticks(Pipeline(**pick))
+    assert (pick["early"] > pick["math"]).any()
+    assert (bound <= end_ticks(first)).all()
+    assert (bound <= end_ticks(second)).all()
 
 
 def test_the_chain_bound_is_never_above_the_end() -> None:

@@ -59,6 +59,7 @@ async def simulate(body: SimulateRequest, services: ServicesDep) -> Response:
         device,
         body.model,
         body.divergence,
+        body.cache,
     )
     total_ms = (time.perf_counter() - begun) * 1e3
     return json_response(
