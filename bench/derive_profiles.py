@@ -31,8 +31,7 @@ def derive(profile: Profile, reference: Profile) -> Profile:
     models = dict(profile["models"])
     if profile["name"] != reference["name"]:
         models[FAMILY] = _family_constants(profile, reference)
-    provenance = "measured" if profile["name"] == reference["name"] else "derived"
-    models[paper.NAME] = _paper_constants(models[FAMILY], provenance)
+    models[paper.NAME] = _paper_constants(models[FAMILY])
     return {**profile, "models": models}
 
 
@@ -73,7 +72,7 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
     return constants
 
 
-def _paper_constants(own: Mapping[str, Any], provenance: str) -> dict[str, Any]:
+def _paper_constants(own: Mapping[str, Any]) -> dict[str, Any]:
     """The published model's constants from the kernel family's, one SM's at full clock."""
     k = {name: constant["value"] for name, constant in own.items()}
     cycles_per_us = k["clock_ghz"] * 1e3
@@ -108,7 +107,7 @@ def _paper_constants(own: Mapping[str, Any], provenance: str) -> dict[str, Any]:
         name: {
             "value": _rounded(value),
             "unit": unit,
-            "provenance": provenance,
+            "provenance": "derived",
             "source": f"{source}: {FAMILY}'s constants of this profile",
         }
         for name, (value, unit, source) in rules.items()

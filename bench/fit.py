@@ -34,6 +34,11 @@ FIXED = ("mma_macs_per_cycle", "mma_min_n", "clock_ghz", "load_norm")
 """Constants that are the hardware's or the model's own and are not fitted."""
 
 
+def is_held_out(m: int, n: int, k: int) -> bool:
+    """Whether a shape is one of the third that nothing is fitted to, by hash."""
+    return hashlib.sha256(f"{m}x{n}x{k}".encode()).digest()[0] % 3 == 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
     """Measured rows of one problem: configuration columns, and time in µs."""
@@ -46,9 +51,7 @@ class Group:
     @property
     def held_out(self) -> bool:
         """A third of the shapes, by hash."""
-        p = self.problem
-        digest = hashlib.sha256(f"{p.m}x{p.n}x{p.k}".encode()).digest()
-        return digest[0] % 3 == 0
+        return is_held_out(self.problem.m, self.problem.n, self.problem.k)
 
 
 def load_groups(paths: list[Path]) -> list[Group]:
@@ -133,6 +136,12 @@ def fit(groups: list[Group], device: DeviceProfile, source: str) -> DeviceProfil
     return with_constants(device, {n: float(f"{v:.4g}") for n, v in values.items()}, source)
 
 
+def _source(paths: list[Path], rows: int) -> str:
+    """Where fitted constants come from, in words."""
+    names = ", ".join(f"{p.name} {hashlib.sha256(p.read_bytes()).hexdigest()[:12]}" for p in paths)
+    return f"fitted by bench/fit.py to {rows} timed rows on one H200 ({names})"
+
+
 def main() -> None:
     """Fit, report, and write on request."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -147,7 +156,7 @@ def main() -> None:
     rows = sum(len(g.measured_us) for g in training)
     print(f"before, fitted shapes: {summary(training, device)}")
     print(f"before, held out:      {summary(held_out, device)}")
-    fitted = fit(training, device, f"fitted to {rows} timed rows on one H200 (bench/fit.py)")
+    fitted = fit(training, device, _source(arguments.results, rows))
     print(f"after, fitted shapes:  {summary(training, fitted)}")
     print(f"after, held out:       {summary(held_out, fitted)}")
     for suite in (True, False):

@@ -2,7 +2,7 @@
 
     python -m bench.http_verify --url http://127.0.0.1:8000 --out result.json llm FILE.csv ...
 
-Needs the standard library and this checkout alone. Exit code 1 where a pick failed.
+Needs this checkout and rich alone. Exit code 1 where a pick failed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.fit import is_held_out
 from bench.plots import plot_predictions, plot_ratios, plot_solve_times
+from solver.engine import Engine, Question
+from solver.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -38,11 +41,22 @@ def geomean(values: Iterable[float]) -> float:
 
 
 def load_picks() -> dict[str, dict[str, Any]]:
-    """The recorded result files of picks, by suite."""
-    return {
+    """The recorded result files of picks, by suite.
+
+    Raises SystemExit where a recorded pick is not the present model's any more.
+    """
+    picks = {
         suite: json.loads((RESULTS / "h200" / f"picks_{suite}.json").read_text("utf-8"))
         for suite in SUITES
     }
+    engine = Engine()
+    for suite, result in picks.items():
+        for row in result["rows"]:
+            problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row["layout"])
+            question = Question(problem, proof="none", cache=row["cache"])
+            if engine.optimize(question).config.to_dict() != row["config"]:
+                raise SystemExit(f"{suite}: {problem} was measured with another model's pick")
+    return picks
 
 
 def _error(row: Row) -> float:
@@ -67,6 +81,8 @@ def suite_table(picks: dict[str, dict[str, Any]]) -> str:
     )
     lines = [_suite_line(SUITES[suite], picks[suite]["rows"]) for suite in SUITES]
     rows = picks["llm"]["rows"]
+    unseen = [row for row in rows if is_held_out(row["m"], row["n"], row["k"])]
+    lines.append(_suite_line("of these, shapes that no constant was fitted to", unseen))
     for m in sorted({row["m"] for row in rows}):
         part = [row for row in rows if row["m"] == m]
         if len(part) > 1:
@@ -99,7 +115,8 @@ def shape_table(rows: Sequence[Row], solve: dict[tuple[int, int, int], Row]) -> 
 def solve_line(solve: dict[str, Any]) -> str:
     """The solver's figures in a sentence."""
     return (
-        f"Answers with proof over {solve['shapes']} shapes, nothing cached, on a 2-core machine: "
+        f"Answers with proof over {solve['shapes']} shapes, nothing cached, on {solve['cores']} "
+        "cores: "
         f"median {solve['p50_ms']:.1f} ms, p99 {solve['p99_ms']:.1f} ms, the pick alone "
         f"{solve['pick_p50_ms']:.1f} ms; {solve['space_p50']:.0f} legal configurations in the "
         f"median ({solve['space_min']} to {solve['space_max']}); start-up "
@@ -134,6 +151,7 @@ def main() -> None:
     plot_solve_times(solve["by_shape"], IMAGES / "solve_times.png")
 
     about = picks["llm"]
+    compared = sorted({str(row["comparison"]) for row in about["rows"]})
     figures = "\n\n".join(
         [
             suite_table(picks),
@@ -148,9 +166,10 @@ def main() -> None:
     parts = [
         "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
         f"Device {about['device']}, driver {about['driver']}, NVRTC {about['nvrtc']}, "
-        f"{about['date'][:10]}, commit {str(about['commit'])[:12]}. Every row passed the exact "
-        "and the statistical check of `docs/kernels.md`; cuBLAS is `torch.mm` with its default "
-        "heuristic, interleaved in the same process.",
+        f"{about['date'][:10]}, commit {str(about['commit'])[:12]}. A row passes with the exact and "
+        "the statistical check of `docs/kernels.md`. Compared with "
+        f"{', '.join(compared)}, interleaved in "
+        "the same process.",
         figures,
         "![ratio to cuBLAS](img/ratio_to_cublas.png)",
         "![predicted against measured](img/predictions.png)",

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from app.plan import commit
+from kernels.sources import source_hash
 from solver.config import Config
 from solver.device import load_profile
 from solver.engine import tabulate
@@ -94,7 +96,8 @@ def main() -> None:
                 )
     rng.shuffle(rows)
     with open(arguments.out, "w", encoding="utf-8") as file:
-        json.dump({"suite": "calibration", "rows": rows}, file)
+        head = {"suite": "calibration", "commit": commit(), "source_hash": source_hash()}
+        json.dump(head | {"rows": rows}, file)
     print(f"{len(rows)} rows in {arguments.out}")
 
 

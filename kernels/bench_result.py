@@ -22,6 +22,7 @@ _ROW_FIELDS = (
     "p99_us",
     "exact",
     "rel_error",
+    "comparison",
     "cublas_us",
     "ratio_to_cublas",
     "ratio_low",

@@ -45,7 +45,10 @@ def source_hash(arch: str = ARCH) -> str:
 
 
 def kernel_id(key: CompileKey, arch: str = ARCH) -> str:
-    """A name that changes whenever the kernel might: the key's, and 12 digits of the hash."""
+    """The key's name and 12 digits of the source hash: what is compiled, whatever the compiler.
+
+    NVRTC's version stands beside it wherever a kernel was built or measured.
+    """
     return f"{key.name}-{source_hash(arch)[:12]}"
 
 

@@ -37,11 +37,15 @@ class Reason(StrEnum):
     LAUNCH_FAILED = "launch_failed"
     ILLEGAL = "illegal"
     OUT_OF_MEMORY = "out_of_memory"
+    ENVIRONMENT = "environment"
+    INTERNAL_ERROR = "internal_error"
 
 
 _REASONS = {
     "CompileFailed": Reason.COMPILE_FAILED,
-    "CompilerAbsent": Reason.COMPILE_FAILED,
+    "CompilerAbsent": Reason.ENVIRONMENT,
+    "GpuAbsent": Reason.ENVIRONMENT,
+    "CacheUnwritable": Reason.ENVIRONMENT,
     "CompilerMismatch": Reason.COMPILER_MISMATCH,
     "LaunchFailed": Reason.LAUNCH_FAILED,
     "IllegalConfig": Reason.ILLEGAL,
@@ -147,8 +151,9 @@ def failure_of(outcome: Outcome) -> tuple[Reason, str]:
         return Reason.TIMEOUT, outcome.message
     if outcome.kind is OutcomeKind.DIED:
         return Reason.FAULT, outcome.message
-    reason = _REASONS.get(outcome.error_type or "", Reason.FAULT)
-    return reason, f"{outcome.error_type}: {outcome.message}"
+    kind = outcome.error_type or ""
+    default = Reason.FAULT if "CUDA" in kind.upper() else Reason.INTERNAL_ERROR
+    return _REASONS.get(kind, default), f"{kind}: {outcome.message}"
 
 
 def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
