@@ -168,8 +168,7 @@ def main() -> None:
         f"Device {about['device']}, driver {about['driver']}, NVRTC {about['nvrtc']}, "
         f"{about['date'][:10]}, commit {str(about['commit'])[:12]}. A row passes with the exact and "
         "the statistical check of `docs/kernels.md`. Compared with "
-        f"{', '.join(compared)}, interleaved in "
-        "the same process.",
+        f"{', '.join(compared)}, interleaved in the same process.",
         figures,
         "![ratio to cuBLAS](img/ratio_to_cublas.png)",
         "![predicted against measured](img/predictions.png)",
