@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,7 @@ def _identity(key: CompileKey, arch: str) -> dict[str, str]:
         "options": " ".join(options(arch)),
         "source_hash": source_hash(arch),
         "unit": instantiation(key),
+        "format": ",".join(field.name for field in fields(CompiledKernel)),
     }
 
 

@@ -41,8 +41,9 @@ GIVEN = (
     "its recurrence at tile boundaries: of the Q loads that reach into the next unit the last "
     "alone waits for the unit before",
     "the table: numpy's integer parameters, identified by sha256",
-    "launch registers as NVRTC {nvrtc} reported them, by compile key",
+    "the legal set: numpy evaluates the limits that bound it",
 )
+GIVEN_CALIBRATED = "launch registers as NVRTC {nvrtc} reported them, by compile key"
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
     "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
@@ -66,6 +67,8 @@ class Question:
 
     def __post_init__(self) -> None:
         check_divergence(self.divergence, self.model)
+        if self.model == "paper" and self.cache == "warm":
+            raise InvalidInput("cache", "must be cold in model paper, which knows no caches")
         for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
@@ -246,6 +249,14 @@ class Engine:
         return run
 
 
+def _given(table: Table) -> list[str]:
+    """What the proof takes as given."""
+    if table.family == paper.NAME:
+        return list(GIVEN)
+    nvrtc = sm90_gemm.register_table().nvrtc
+    return [*GIVEN, GIVEN_CALIBRATED.format(nvrtc=nvrtc)]
+
+
 def _pricing(question: Question) -> dict[str, Any]:
     """What besides problem, device and model decides the prices."""
     return {"cache": question.cache, "divergence": question.divergence}
@@ -314,7 +325,7 @@ def _scope(proof: Proof | None, table: Table) -> dict[str, Any]:
             "controls": "asked of false claims, one tick more time and one tick more wait, the "
             "same solver found a row that comes before each",
             "table_sha256": proof.table_sha256,
-            "given": [line.format(nvrtc=sm90_gemm.register_table().nvrtc) for line in GIVEN],
+            "given": _given(table),
             "timeline": timeline_events(proof.timeline),
         },
     }

@@ -34,6 +34,9 @@ __device__ __forceinline__ bool reduce_splits(
   ptx::named_barrier(kReduceBarrier, Shape::kMathThreads);
   if (warpgroup == 0 && thread == 0) {
     // atomicInc wraps to zero at the last arrival: the counter is ready for the next launch.
+    // The other threads' partials reached this one through the barrier; this fence publishes
+    // them with the count.
+    ptx::fence_gpu();
     const u32 last = static_cast<u32>(args.split_k - 1);
     const bool is_last = atomicInc(args.counters + unit.tile, last) == last;
     ptx::fence_gpu();

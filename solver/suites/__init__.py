@@ -8,7 +8,9 @@ same form is a suite too.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+import io
+import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from solver.problem import Problem
 
 SIZES = ("m", "n", "k")
 OPTIONAL = ("dtype", "layout")
+LONGEST_SHOWN = 60
 
 
 def suite_names() -> tuple[str, ...]:
@@ -33,41 +36,59 @@ def load_suite(suite: str) -> tuple[Problem, ...]:
     """
     if suite in suite_names():
         text = resources.files("solver.suites").joinpath(f"{suite}.csv").read_text("utf-8")
-        return parse_suite(suite, text.splitlines())
+        return parse_suite(suite, text)
     path = Path(suite)
     if not path.is_file():
         raise InvalidInput(
-            "suite", f"must be one of {', '.join(suite_names())} or a CSV file, got {suite!r}"
+            "suite", f"must be one of {', '.join(suite_names())} or a CSV file, got {_shown([suite])}"
         )
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         raise InvalidInput("suite", f"can't be read from {suite!r}: {error}") from error
-    return parse_suite(suite, text.splitlines())
+    return parse_suite(suite, text)
 
 
-def parse_suite(name: str, lines: Iterable[str]) -> tuple[Problem, ...]:
+def parse_suite(name: str, text: str) -> tuple[Problem, ...]:
     """The problems of a CSV text: a header with m, n, k (dtype, layout optional), then rows.
 
     Raises InvalidInput (field ``suite``) naming the line that breaks a rule.
     """
-    reader = csv.reader(lines)
-    header = [column.strip() for column in next(reader, [])]
+    rows = _rows(name, text)
+    header = [column.strip() for column in next(rows, (1, []))[1]]
     unknown = [column for column in header if column not in SIZES + OPTIONAL]
     if unknown or len(set(header)) != len(header) or not set(SIZES) <= set(header):
         raise InvalidInput(
             "suite",
             f"{name}, line 1: the header must name m, n, k and may name dtype and layout, "
-            f"got {','.join(header)!r}",
+            f"got {_shown(header)}",
         )
-    problems = []
-    for row in reader:
-        if not any(cell.strip() for cell in row):
-            continue
-        problems.append(_problem(name, reader.line_num, header, row))
+    problems = [_problem(name, line, header, row) for line, row in rows if any(map(str.strip, row))]
     if not problems:
         raise InvalidInput("suite", f"{name}: must hold at least one problem")
     return tuple(problems)
+
+
+def _rows(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """(the line's number, its cells) of every line; a row is a line, a quoted one too."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise InvalidInput("suite", f"{name}, line {line}: is no CSV: {error}") from None
+        if row is None:
+            return
+        if any("\n" in cell or "\r" in cell for cell in row):
+            raise InvalidInput("suite", f"{name}, line {line}: a cell must not hold a line break")
+        yield line, row
+
+
+def _shown(row: list[str]) -> str:
+    """A row in a message, cut where it is long."""
+    text = repr(",".join(row))
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def _problem(name: str, line: int, header: list[str], row: list[str]) -> Problem:
@@ -76,12 +97,14 @@ def _problem(name: str, line: int, header: list[str], row: list[str]) -> Problem
             "suite", f"{name}, line {line}: must have {len(header)} cells, got {len(row)}"
         )
     cells = {column: cell.strip() for column, cell in zip(header, row, strict=True)}
-    try:
-        m, n, k = (int(cells.pop(column)) for column in SIZES)
-    except ValueError:
+    sizes = [cells.pop(column) for column in SIZES]
+    if not all(re.fullmatch(r"[+-]?[0-9]{1,20}", size) for size in sizes):
         raise InvalidInput(
-            "suite", f"{name}, line {line}: m, n and k must be integers, got {','.join(row)!r}"
-        ) from None
+            "suite",
+            f"{name}, line {line}: m, n and k must be integers of at most 20 digits, "
+            f"got {_shown(row)}",
+        )
+    m, n, k = map(int, sizes)
     try:
         return Problem(m, n, k, **cells)
     except InvalidInput as error:

@@ -37,14 +37,23 @@ def test_a_file_may_name_its_dtype(tmp_path: Path) -> None:
         ("m,n,k\n8,8,8.0\n", "line 2: m, n and k must be integers"),
         ("m,n,k\n\n0,8,8\n", "line 3: m: must be between 1 and"),
         ("m,n,k,dtype\n8,8,8,fp64\n", "line 2: dtype: must be one of"),
+        ("m,n,k\n8,8,8\n8,8," + "1" * 200_000, "line 3: is no CSV: field larger"),
+        ("m,n,k\n8,8,8\n8,8," + "1" * 5000, "line 3: m, n and k must be integers of at most 20"),
+        ("m,n,k\n8,8,\u0668\n", "line 2: m, n and k must be integers"),
+        ("m,n,k\n8,8,1_0\n", "line 2: m, n and k must be integers"),
+        ('m,n,k\n8,8,8\n8,8,"1\n6"\n', "line 3: a cell must not hold a line break"),
+        ('m,n,k\r\n8,8,"1\r\n6"\r\n', "line 2: a cell must not hold a line break"),
+        ('m,n,"k\n"\n8,8,8\n', "line 1: a cell must not hold a line break"),
+        ('m,n,k\n8,8,"8\n', "line 2: is no CSV"),
     ],
 )
 def test_a_bad_file_names_the_line(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "bad.csv"
-    file.write_text(text, "utf-8")
+    file.write_bytes(text.encode())
     with pytest.raises(InvalidInput, match=words) as caught:
         load_suite(str(file))
     assert caught.value.field == "suite"
+    assert len(caught.value.message) < 250 + len(str(file))
 
 
 def test_an_unknown_suite_lists_those_there_are() -> None:
