@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.errors import Busy, NotFound
+from app.schemas.faults import shown
 from solver.config import Config
 from solver.problem import Problem
 
@@ -110,7 +111,7 @@ class JobQueue:
         with self._lock:
             if job_id not in self._jobs:
                 raise NotFound(
-                    f"there is no verification {job_id!r}; the last {self._kept} are kept"
+                    f"there is no verification {shown(job_id)}; the last {self._kept} are kept"
                 )
             return self._jobs[job_id]
 

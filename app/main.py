@@ -80,6 +80,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.settings = settings
     for module in (answers, verifications, devices, health, docs):

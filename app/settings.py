@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from app.schemas.faults import shown
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
@@ -89,9 +90,9 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        message = f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"
+        message = f"{first['msg'][0].lower()}{first['msg'][1:]}, got {shown(first['input'])}"
         raise InvalidInput(
-            field if field in overrides else PREFIX + field.upper(), message
+            field if overrides.get(field) is not None else PREFIX + field.upper(), message
         ) from None
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
-import signal
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +28,9 @@ START_DEADLINE_S = 300.0
 
 RESTART_PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses before each further attempt to start a process; the last one repeats."""
+
+WATCH_S = 1.0
+"""How often idle processes are looked at: one that died is replaced before it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,9 @@ class _Invalid:
     message: str
 
 
-def _start(initialise: Callable[[], Any]) -> int:
-    """In a solver process: build what answers need; the process's id."""
+def _start(initialise: Callable[[], Any]) -> None:
+    """In a solver process: build what answers need."""
     initialise()
-    return os.getpid()
 
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -65,11 +65,21 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 class _Slot:
-    """One worker and, while its process is warm, the process's id."""
+    """One worker, whether its process is warm, and whether the queue of idle slots has it.
+
+    A worker belongs to the thread that calls it; only while it is warm and queued does
+    nobody call it, and the event loop may look at its process.
+    """
 
     def __init__(self) -> None:
         self.worker = Worker()
-        self.pid: int | None = None
+        self.warm = False
+        self.queued = False
+
+    @property
+    def dead(self) -> bool:
+        """Whether an idle process has died."""
+        return self.warm and self.queued and not self.worker.running
 
 
 class SolverPool:
@@ -98,9 +108,16 @@ class SolverPool:
         self.restarts = 0
 
     def start(self) -> None:
-        """Start every process; returns at once, ``ready`` tells when the first can answer."""
+        """Start every process; returns at once, ``ready`` tells when the first can answer.
+
+        The threads are all started here: one that couldn't be later would leave its call
+        queued in the executor, to run at any time.
+        """
+        together = threading.Barrier(len(self._slots))
         for slot in self._slots:
+            self._threads.submit(together.wait)
             self._spawn(self._warm(slot))
+        self._spawn(self._watch())
 
     @property
     def ready(self) -> bool:
@@ -110,7 +127,7 @@ class SolverPool:
     @property
     def workers(self) -> int:
         """Warm processes, busy ones included."""
-        return sum(slot.pid is not None for slot in self._slots)
+        return sum(slot.warm and not slot.dead for slot in self._slots)
 
     @property
     def waiting(self) -> int:
@@ -150,11 +167,11 @@ class SolverPool:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for slot in self._slots:
-            if slot.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(slot.pid, signal.SIGKILL)
-        await asyncio.to_thread(self._threads.shutdown)
+        ended = asyncio.ensure_future(asyncio.to_thread(self._threads.shutdown))
+        while not ended.done():  # again and again: a process may be starting meanwhile
+            for slot in self._slots:
+                slot.worker.kill()
+            await asyncio.wait((ended,), timeout=0.05)
         for slot in self._slots:
             slot.worker.close()
 
@@ -166,7 +183,14 @@ class SolverPool:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await self._idle.get()
+                while True:
+                    slot = await self._idle.get()
+                    dead = slot.dead
+                    slot.queued = False
+                    if dead:
+                        self._replace(slot)
+                    elif slot.warm:
+                        return slot
         except TimeoutError:
             raise Busy(f"no solver process was free for {self._deadline_s:g} s") from None
         finally:
@@ -176,22 +200,48 @@ class SolverPool:
         self, slot: _Slot, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
         """The task's outcome; the slot is idle again, or being warmed, when this returns."""
-        outcome = await self._call(slot, _answer, (function, arguments), self._deadline_s)
+        try:
+            outcome = await self._call(slot, _answer, (function, arguments), self._deadline_s)
+        except Exception:  # a question that can't be sent, say: the slot outlives it
+            self._replace(slot)
+            raise
         if outcome.kind is OutcomeKind.OK:
-            self._idle.put_nowait(slot)
+            self._offer(slot)
         else:
-            slot.pid = None
-            self.restarts += 1
-            self._spawn(self._warm(slot))
+            self._replace(slot)
         return outcome
+
+    def _offer(self, slot: _Slot) -> None:
+        """Put a warm slot among the idle ones, where it may have stayed when it died."""
+        if not slot.queued:
+            slot.queued = True
+            self._idle.put_nowait(slot)
+
+    def _replace(self, slot: _Slot) -> None:
+        slot.warm = False
+        self.restarts += 1
+        self._spawn(self._warm(slot))
+
+    async def _watch(self) -> None:
+        """Replace processes that die while they are idle."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for slot in self._slots:
+                if slot.dead:
+                    log.warning("an idle solver process died")
+                    self._replace(slot)
 
     async def _warm(self, slot: _Slot) -> None:
         for attempt in itertools.count():
             await asyncio.sleep(RESTART_PAUSES_S[min(attempt, len(RESTART_PAUSES_S) - 1)])
-            outcome = await self._call(slot, _start, (self._initialise,), START_DEADLINE_S)
+            try:
+                outcome = await self._call(slot, _start, (self._initialise,), START_DEADLINE_S)
+            except Exception:
+                log.exception("a solver process did not start")
+                continue
             if outcome.kind is OutcomeKind.OK:
-                slot.pid = outcome.value
-                self._idle.put_nowait(slot)
+                slot.warm = True
+                self._offer(slot)
                 return
             log.error("a solver process did not start: %s", outcome.traceback or outcome.message)
 

@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection, wait
@@ -85,7 +86,8 @@ def _serve(connection: Connection, parent: int) -> None:
 class Worker:
     """A spawned process that runs one call at a time; replaced after anything but OK.
 
-    Not for use from several threads at once. A context manager; ``close`` ends the process.
+    Not for use from several threads at once, ``kill`` excepted. A context manager;
+    ``close`` ends the process.
     """
 
     def __init__(self) -> None:
@@ -113,9 +115,14 @@ class Worker:
             return self._connection
         self.close()
         ours, theirs = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
-        process.start()
-        theirs.close()  # so that the child's end is the only one, and its death reads as EOF
+        try:
+            process = _SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+            process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()  # the child's end is then the only one, and its death reads as EOF
         self._process, self._connection = process, ours
         return ours
 
@@ -124,27 +131,40 @@ class Worker:
     ) -> Outcome:
         """Run ``function(*arguments)`` in the process; start-up counts towards the deadline.
 
-        The function is sent by its import path. Never raises for what happens over there.
+        The function is sent by its import path. Never raises for what happens over there, nor
+        where this machine has no file, thread or process left to give: that is DIED too.
         """
         started = time.monotonic()
         expired = threading.Event()
-        connection = self._connect()
-        process = self._process
+        try:
+            connection = self._connect()
+            process = self._process
 
-        def expire() -> None:
-            expired.set()
-            process.kill()
+            def expire() -> None:
+                expired.set()
+                process.kill()
 
-        timer = threading.Timer(deadline_s, expire)
-        timer.daemon = True
-        timer.start()
+            timer = threading.Timer(deadline_s, expire)
+            timer.daemon = True
+            timer.start()
+        except (OSError, RuntimeError) as error:
+            self.close()
+            message = f"the process could not be started: {error}"
+            return Outcome(OutcomeKind.DIED, time.monotonic() - started, message=message)
         try:
             connection.send((function, arguments))
             wait([connection, process.sentinel])
             status, payload = connection.recv()
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             timer.cancel()
             return self._lost(expired.is_set(), deadline_s, started)
+        except (OSError, RuntimeError) as error:
+            timer.cancel()
+            if expired.is_set():
+                return self._lost(True, deadline_s, started)
+            self.close()  # alive perhaps, but out of reach
+            message = f"the process could not be talked to: {error}"
+            return Outcome(OutcomeKind.DIED, time.monotonic() - started, message=message)
         except BaseException:
             timer.cancel()
             self.close()
@@ -171,6 +191,17 @@ class Worker:
                 message += f"; the process had not left after {REAP_S:g} s more"
             return Outcome(OutcomeKind.TIMEOUT, elapsed_s, message=message, exit_code=exit_code)
         return Outcome(OutcomeKind.DIED, elapsed_s, message=_ending(exit_code), exit_code=exit_code)
+
+    def kill(self) -> None:
+        """Kill the process, if any, from any thread; a call under way comes back as DIED.
+
+        Goes through the process object, which knows whether the process was reaped: its id
+        may be a stranger's by then.
+        """
+        process = self._process
+        if process is not None:
+            with suppress(ValueError):  # closed in the meantime by the thread that calls
+                process.kill()
 
     def close(self) -> None:
         """Kill and reap the process, if any."""

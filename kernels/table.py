@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -174,5 +175,19 @@ def bench_compile(
     }
 
 
+def main() -> None:
+    """``python -m kernels.table``: measure every key (minutes) and rewrite the table."""
+    parser = argparse.ArgumentParser(
+        description="Compile every compile key of the Hopper family, some minutes on every core, "
+        "and write the launch registers that the compiler reports."
+    )
+    parser.add_argument(
+        "--out", type=Path, default=TABLE_PATH, help="default: the table that ships"
+    )
+    parser.add_argument("--processes", type=int, help="default: one per core")
+    arguments = parser.parse_args()
+    write_table(arguments.out, arguments.processes)
+
+
 if __name__ == "__main__":
-    write_table()
+    main()

@@ -40,7 +40,7 @@ from solver.table import Table
 UNROLLED = 12
 """Iterations unrolled in the event arrays: one turn of the deepest ring."""
 
-FINALISTS = 4
+FINALISTS = 3
 RESOURCES = ("smem_bytes", "registers", "code")
 
 
@@ -109,13 +109,6 @@ class _Ground:
         self._term = z3.simplify(term)
         self._variables = {name: z3.Int(name, term.ctx) for name in names}
         self._from = (z3.Ast * len(names))(*[v.as_ast() for v in self._variables.values()])
-
-    def bind(self, values: dict[str, int]) -> _Ground:
-        """The term with some variables fixed."""
-        context = self._term.ctx
-        pairs = [(self._variables[n], z3.IntVal(v, context)) for n, v in values.items()]
-        rest = [name for name in self.names if name not in values]
-        return _Ground(self._numerals, rest, z3.substitute(self._term, *pairs))
 
     def decide(self, values: Sequence[int]) -> bool:
         """Truth of the term at ``values``, in the order of ``names``."""
@@ -222,17 +215,16 @@ class Prover:
         """Prove that no row of ``table`` comes before ``claim``; ProofError where one does."""
         place = place_of(claim)
         cover = build_cover(table, claim.time)
-        chain = self._chain_above.bind({CLAIM[0]: claim.time})
-        closed = self._closed_above.bind({CLAIM[0]: claim.time})
         for values, by_chain in zip(cover.best.tolist(), cover.by_chain.tolist(), strict=True):
-            if not (chain if by_chain else closed).decide(values):
+            above = self._chain_above if by_chain else self._closed_above
+            if not above.decide([*values, claim.time]):
                 raise ProofError(f"a group's bound at {values} is not above {claim.time} ticks")
 
         work, kernel = table.rows(cover.open_works)
         nearest, others = _split(table, work, kernel, claim)
-        before = self._row_before.bind(dict(zip(CLAIM, place, strict=True)))
         for i in others:
-            if before.decide(_row_values(table, int(work[i]), int(kernel[i]))):
+            values = _row_values(table, int(work[i]), int(kernel[i]))
+            if self._row_before.decide([*values, *place]):
                 raise ProofError(f"{table.config(int(work[i]), int(kernel[i]))} comes first")
         finalists = [
             self._derive(_row_values(table, int(work[i]), int(kernel[i]))) for i in nearest

@@ -20,7 +20,7 @@ from app.problem_documents import (
     from_exception,
     invalid,
 )
-from app.schemas.faults import describe
+from app.schemas.faults import describe, shortened
 from solver.errors import WarpwrightError
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ async def _on_unexpected(request: Request, error: Exception) -> Response:
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    where = f"{request.method} {request.url.path}"
+    where = f"{request.method} {shortened(request.url.path)}"
     match error.status_code:
         case 404:
             problem = document(NOT_FOUND, f"{where}: no such route; /docs lists them")

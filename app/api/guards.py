@@ -6,31 +6,38 @@ Plain ASGI, so that a body is refused while it streams and no route ever sees it
 from __future__ import annotations
 
 import asyncio
+import re
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.responses import problem_response
+from app.api.strict_json import refusal_of
 from app.problem_documents import (
     BAD_HOST,
     BAD_ORIGIN,
+    MALFORMED,
     NOT_JSON,
     SLOW_BODY,
     TOO_LARGE,
     ProblemDocument,
     document,
 )
+from app.schemas.faults import shown
 from app.settings import Settings, is_loopback
 
 BODY_METHODS = ("POST", "PUT", "PATCH")
+AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
+JSON_TYPE = re.compile(r'application/json(\s*;\s*charset=("utf-8"|utf-8))?', re.IGNORECASE)
 
 
 def host_name(authority: str) -> str:
-    """The host of a Host header or of an origin's authority, without its port."""
-    authority = authority.strip().lower()
-    if authority.startswith("["):
-        return authority[1:].partition("]")[0]
-    return authority.partition(":")[0]
+    """The host of a Host header or of an origin's authority, without its port.
+
+    Empty for what is no host with an optional port, whatever its beginning looks like.
+    """
+    match = AUTHORITY.fullmatch(authority.lower())
+    return "" if match is None else match["address"] or match["name"]
 
 
 class CallerGuard:
@@ -49,13 +56,13 @@ class CallerGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            refusal = self._refusal(Headers(scope=scope))
+            refusal = self._refusal(Headers(scope=scope), scope.get("scheme", "http"))
             if refusal is not None:
                 await problem_response(refusal)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> ProblemDocument | None:
+    def _refusal(self, headers: Headers, scheme: str) -> ProblemDocument | None:
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
         name = host_name(host)
@@ -63,11 +70,13 @@ class CallerGuard:
             return document(
                 BAD_HOST,
                 f"the Host header must be a loopback name or one of WARPWRIGHT_ALLOWED_HOSTS, "
-                f"got {host!r}",
+                f"got {shown(host)}",
             )
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return document(BAD_ORIGIN, f"the Origin must be this service's own, got {origin!r}")
+        for origin in headers.getlist("origin"):
+            if origin.lower() != f"{scheme}://{host.lower()}":
+                return document(
+                    BAD_ORIGIN, f"the Origin must be this service's own, got {shown(origin)}"
+                )
         return None
 
 
@@ -91,12 +100,11 @@ class BodyGuard:
         if length.isdecimal() and int(length[:20]) > self._limit:
             await self._refuse(self._too_large(), scope, receive, send)
             return
-        media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json" and not (
-            media_type.startswith("application/") and media_type.endswith("+json")
-        ):
+        media_type = headers.get("content-type", "").strip()
+        if not JSON_TYPE.fullmatch(media_type):
             refusal = document(
-                NOT_JSON, f"Content-Type must be application/json, got {media_type or 'none'!r}"
+                NOT_JSON,
+                f"Content-Type must be application/json in UTF-8, got {shown(media_type)}",
             )
             await self._refuse(refusal, scope, receive, send)
             return
@@ -109,6 +117,10 @@ class BodyGuard:
             return
         if body is None:
             await self._refuse(self._too_large(), scope, receive, send)
+            return
+        reason = refusal_of(body)
+        if reason is not None:
+            await problem_response(document(MALFORMED, reason))(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
 

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
-from app.schemas.faults import describe
+from app.cli.session import writing
+from app.schemas.faults import describe, shown
 from app.schemas.questions import ConfigRequest
 from solver.config import Config
 from solver.device import device_names
@@ -21,7 +22,15 @@ from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InvalidInput where argparse would print and leave."""
+    """Raises InvalidInput where argparse would print and leave; takes no shortened option."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "allow_abbrev": False})
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # For --help and --version: argparse drops what can't be written and leaves with 0.
+        with writing():
+            print(message, end="", file=file)
 
     def error(self, message: str) -> NoReturn:
         """Called by argparse for what it can't parse."""
@@ -33,7 +42,9 @@ def integer(field: str, low: int, high: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or not low <= int(text) <= high:
-            raise InvalidInput(field, f"must be an integer between {low} and {high}, got {text!r}")
+            raise InvalidInput(
+                field, f"must be an integer between {low} and {high}, got {shown(text)}"
+            )
         return int(text)
 
     return parse
@@ -56,7 +67,7 @@ def number(field: str) -> Callable[[str], float]:
         try:
             return float(text)
         except ValueError:
-            raise InvalidInput(field, f"must be a number, got {text!r}") from None
+            raise InvalidInput(field, f"must be a number, got {shown(text)}") from None
 
     return parse
 
@@ -128,10 +139,12 @@ def config_of(text: str) -> Config:
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise InvalidInput("config", f"can't be read: {error}") from error
     try:
         values: Any = json.loads(text)
+    except RecursionError:
+        raise InvalidInput("config", "must be JSON or @FILE: it is nested too deeply") from None
     except ValueError as error:
         raise InvalidInput("config", f"must be JSON or @FILE: {error}") from None
     if isinstance(values, dict) and isinstance(values.get("config"), dict):

@@ -1,7 +1,8 @@
 """The command `warpwright`.
 
 Exit codes: 0 done; 1 done, and the answer is no (a verification failed); 2 bad input;
-3 something this needs is missing (a GPU, the compiler, the port); 70 a defect of ours.
+3 something this needs is missing (a GPU, the compiler, the port, a writable standard
+output); 70 a defect of ours; 130 interrupted; 141 the output's reader (head, less) has gone.
 With --json an error is a problem document on standard output.
 """
 
@@ -10,13 +11,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rich.markup import escape
 
 from app import __version__
 from app.cli import ask, bench, gpu, service
 from app.cli.arguments import Parser
-from app.cli.session import DEFECT, ENVIRONMENT, NEGATIVE, USAGE, Session
+from app.cli.session import (
+    DEFECT,
+    ENVIRONMENT,
+    INTERRUPTED,
+    NEGATIVE,
+    OK,
+    UNREAD,
+    USAGE,
+    OutputLost,
+    Session,
+)
 from app.errors import AddressInUse, EnvironmentLacks
 from app.problem_documents import from_exception, is_expected
 from kernels.errors import (
@@ -45,7 +57,8 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="warpwright",
         description="The best configuration of a warp-specialised GPU kernel, proved and verified.",
-        epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 3 something is missing.",
+        epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 3 something is missing, "
+        "70 a defect, 130 interrupted, 141 the output's reader has gone.",
     )
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -59,19 +72,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     session = Session(as_json="--json" in words)
     try:
-        arguments = build_parser().parse_args(words)
-        code: int = arguments.run(arguments, session)
-        sys.stdout.flush()
-        return code
+        try:
+            arguments = build_parser().parse_args(words)
+            code: int = arguments.run(arguments, session)
+            return code
+        except (BrokenPipeError, OutputLost):
+            raise
+        except SystemExit:  # --help and --version leave once they have printed
+            return OK
+        except Exception as error:
+            return _fail(error, session)
     except KeyboardInterrupt:
-        session.err.print("interrupted")
-        return 130
+        _say(session, "interrupted")
+        return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has gone; the interpreter must not fail on it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NEGATIVE
-    except Exception as error:
-        return _fail(error, session)
+        _drop_output()
+        return UNREAD
+    except OutputLost as error:
+        _drop_output()
+        _say(session, f"[red]error:[/red] {error}")
+        return ENVIRONMENT
+
+
+def _say(session: Session, words: str) -> None:
+    with suppress(OSError):  # the exit code says it too
+        session.err.print(words, soft_wrap=True)
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: the interpreter must not fail on it at exit."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _fail(error: Exception, session: Session) -> int:
@@ -81,7 +114,7 @@ def _fail(error: Exception, session: Session) -> int:
     if session.as_json:
         session.emit(problem.body(), lambda console: None)
     else:
-        session.err.print(f"[red]error:[/red] {escape(problem.detail)}", soft_wrap=True)
+        _say(session, f"[red]error:[/red] {escape(problem.detail)}")
     if isinstance(error, ENVIRONMENT_ERRORS):
         return ENVIRONMENT
     if isinstance(error, CompileFailed):

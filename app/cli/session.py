@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
@@ -18,10 +19,37 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-OK, NEGATIVE, USAGE, ENVIRONMENT, DEFECT = 0, 1, 2, 3, 70
-"""Exit codes: done; done and the answer is no; bad input; something is missing; our fault."""
+OK, NEGATIVE, USAGE, ENVIRONMENT, DEFECT, INTERRUPTED, UNREAD = 0, 1, 2, 3, 70, 130, 141
+"""Exit codes: done; done and the answer is no; bad input; something is missing; our fault;
+ended by Ctrl-C; the reader of the output has gone (as a shell reports SIGINT and SIGPIPE)."""
 
 SHOW_AFTER_S = 2.0
+
+
+class OutputLost(Exception):
+    """Standard output takes nothing, for another reason than a reader that has gone."""
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around what is printed: written at once, while an exit code can still say it wasn't.
+
+    Raises BrokenPipeError where the reader has gone, OutputLost for any other reason.
+    """
+    if sys.stdout is None:
+        raise OutputLost("standard output is closed")
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLost(f"standard output can't be written: {error.strerror}") from error
+
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # rich would leave with 1, which here means that the answer is no
 
 
 class Session:
@@ -29,15 +57,19 @@ class Session:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.out = Console(soft_wrap=not sys.stdout.isatty())
+        out: Any = sys.stdout
+        if isinstance(out, io.TextIOWrapper):  # a person's table survives any locale
+            out.reconfigure(errors="replace")
+        self.out = _Output(soft_wrap=out is None or not out.isatty())
         self.err = Console(stderr=True)
 
     def emit(self, body: Any, show: Callable[[Console], None]) -> None:
         """Print an answer: as JSON, or as ``show`` lays it out."""
-        if self.as_json:
-            print(json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False))
-        else:
-            show(self.out)
+        with writing():
+            if self.as_json:
+                print(json.dumps(body, indent=2, allow_nan=False))
+            else:
+                show(self.out)
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[None]:

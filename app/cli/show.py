@@ -62,7 +62,8 @@ def _proof(proof: Body) -> str:
     scope = proof["scope"]
     return (
         f"optimal: none of {space} is better ({scope['refuted_by_group_bound']:,} refuted by "
-        f"their group's bound, {scope['refuted_exactly']:,} exactly)"
+        f"their group's bound, {scope['refuted_exactly']:,} exactly, the pick and "
+        f"{scope['finalists_over_event_arrays'] - 1} next to it over event arrays)"
     )
 
 

@@ -19,7 +19,7 @@ def describe(fault: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str
     """
     path = [str(part) for part in fault["loc"] if part != "body"]
     whole = model.model_json_schema()
-    field = ".".join(path) or "body"
+    field = ".".join(_name(part) for part in path) or "body"
     given = fault["input"]
     match fault["type"]:
         case "missing" if path:
@@ -30,22 +30,35 @@ def describe(fault: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str
             siblings = ", ".join(_node(path[:-1], whole).get("properties", {}))
             return field, f"is no field of this request; there are {siblings}"
         case _:
-            return field, f"must be {_limit(_node(path, whole))}, got {_shown(given)}"
+            return field, f"must be {_limit(_node(path, whole))}, got {_typed(given)}"
 
 
-def _shown(value: Any) -> str:
-    """A given value with its type, without its text where that is long."""
-    if value is None:
-        return "null"
-    text = repr(value)
-    kind = type(value).__name__
-    return kind if len(text) > LONGEST_SHOWN else f"{kind} {text}"
+def _name(part: str) -> str:
+    """A field's name as a message can carry it: short, and without half of a character."""
+    return shortened(part.encode("utf-8", "backslashreplace").decode())
+
+
+def shown(value: Any) -> str:
+    """A given value in a message: its repr, cut where it is long."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """``text``, or its first characters and an ellipsis."""
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+
+
+def _typed(value: Any) -> str:
+    """A given value with its type, cut where it is long."""
+    return "null" if value is None else f"{type(value).__name__} {shown(value)}"
 
 
 def _limit(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(str(value) for value in schema["enum"] if value is not None)
     words = TYPE_WORDS.get(schema.get("type", "object"), "a JSON object")
+    if "maxLength" in schema:
+        words += f" of at most {schema['maxLength']} characters"
     if "minimum" in schema:
         words += f" between {schema['minimum']} and {schema['maximum']}"
     return words

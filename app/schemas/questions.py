@@ -24,9 +24,13 @@ def _between(low: int, high: int) -> dict[str, Any]:
     return {"minimum": low, "maximum": high}
 
 
+NAME_LONGEST = 60
+"""Longest text that can be a name; a longer one is refused here, so that no message repeats it."""
+
+Name = Annotated[str, Field(max_length=NAME_LONGEST)]
 Extent = Annotated[int, Field(json_schema_extra=_between(1, MAX_EXTENT))]
 Device = Annotated[
-    str | None,
+    Name | None,
     Field(
         description="a profile of /v1/devices; by default the host's GPU's where a kernel family "
         "runs on it, else h200",
@@ -34,7 +38,7 @@ Device = Annotated[
     ),
 ]
 Cache = Annotated[
-    str,
+    Name,
     Field(
         description="where A and B are before the launch: in device memory, or in the L2",
         json_schema_extra=_one_of(CACHES),
@@ -47,7 +51,7 @@ Divergence = Annotated[
         json_schema_extra=_between(1, DIVERGENCE_MAX),
     ),
 ]
-Model = Annotated[str, Field(json_schema_extra=_one_of(MODELS))]
+Model = Annotated[Name, Field(json_schema_extra=_one_of(MODELS))]
 
 
 class Request(BaseModel):
@@ -62,8 +66,8 @@ class ProblemRequest(Request):
     m: Extent = Field(description="rows of A and C")
     n: Extent = Field(description="columns of B and C")
     k: Extent = Field(description="columns of A, rows of B")
-    dtype: str = Field("bf16", json_schema_extra=_one_of(ELEMENT_BYTES))
-    layout: str = Field(
+    dtype: Name = Field("bf16", json_schema_extra=_one_of(ELEMENT_BYTES))
+    layout: Name = Field(
         "tn",
         description="first letter A as M×K, second B as K×N; t row-major, n column-major",
         json_schema_extra=_one_of(LAYOUTS),
@@ -77,7 +81,7 @@ class ProblemRequest(Request):
 class ConfigRequest(Request):
     """A configuration of a kernel family; `docs/api.md` says what each field decides."""
 
-    family: str
+    family: Name
     tile_m: int
     tile_n: int
     tile_k: int
@@ -101,7 +105,7 @@ class OptimizeRequest(ProblemRequest):
 
     device: Device = None
     model: Model = "calibrated"
-    proof: str = Field("full", json_schema_extra=_one_of(PROOFS))
+    proof: Name = Field("full", json_schema_extra=_one_of(PROOFS))
     top_k: int = Field(
         1,
         description="how many of the best configurations to list, the pick included",

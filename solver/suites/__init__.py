@@ -40,7 +40,8 @@ def load_suite(suite: str) -> tuple[Problem, ...]:
     path = Path(suite)
     if not path.is_file():
         raise InvalidInput(
-            "suite", f"must be one of {', '.join(suite_names())} or a CSV file, got {_shown([suite])}"
+            "suite",
+            f"must be one of {', '.join(suite_names())} or a CSV file, got {_shown([suite])}",
         )
     try:
         text = path.read_bytes().decode("utf-8-sig")

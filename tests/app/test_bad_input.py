@@ -140,12 +140,98 @@ def test_a_number_that_json_does_not_have_is_refused(client: TestClient, value: 
     assert problem(response, 422)["errors"][0]["field"] == "m"
 
 
-@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "",
+        "application/problem+json",
+        "application/json; charset=latin-1",
+        "application/json; a=b",
+        "application/jsonx",
+        "application/json, text/plain",
+        "x" * 5000,
+    ],
+)
 def test_another_content_type_is_refused(client: TestClient, media_type: str) -> None:
     response = client.post(
         "/v1/optimize", content=json.dumps(GOOD), headers={"content-type": media_type}
     )
-    assert "application/json" in problem(response, 415)["detail"]
+    detail = problem(response, 415)["detail"]
+    assert "application/json" in detail
+    assert len(detail) < 200
+
+
+@pytest.mark.parametrize("media_type", ["application/json;charset=UTF-8", "Application/JSON"])
+def test_json_in_utf_8_is_taken(client: TestClient, media_type: str) -> None:
+    response = client.post(
+        "/v1/optimize", content=json.dumps(GOOD), headers={"content-type": media_type}
+    )
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"m":8,"n":8,"k":8,"m":16}', "'m'"),
+        ('{"m":8,"n":8,"k":8,"config":{"stages":1,"stages":2}}', "'stages'"),
+        ('{"m":8,"n":8,"k":8,"' + "x" * 5000 + '":1,"' + "x" * 5000 + '":1}', "xxx…"),
+        ('{"m":' + "9" * 5000 + ',"n":8,"k":8}', "too many digits: an integer may have 60"),
+        ('{"m":-' + "9" * 61 + ',"n":8,"k":8}', "too many digits"),
+        ('{"\\ud800":1,"\\ud800":2}', "\\ud800"),
+    ],
+)
+def test_json_that_readers_disagree_on_is_refused(
+    client: TestClient, route: str, content: str, words: str
+) -> None:
+    response = client.post(route, content=content, headers={"content-type": "application/json"})
+    detail = problem(response, 400)["detail"]
+    assert words in detail
+    assert len(detail) < 250
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["m", "dtype", "layout", "device", "model", "proof", "cache", "top_k", "divergence", "config"],
+)
+@pytest.mark.parametrize("value", ["x" * 5000, "\ud800" * 500, ["x"] * 5000, "é" * 60, "9" * 60])
+def test_a_long_value_is_not_repeated(client: TestClient, field: str, value: Any) -> None:
+    content = json.dumps({**GOOD, field: value})
+    response = client.post(
+        "/v1/optimize", content=content, headers={"content-type": "application/json"}
+    )
+    (error,) = problem(response, 422)["errors"]
+    assert error["field"] == field
+    assert len(error["message"]) < 250
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udfff.b", "\ud800" * 500])
+def test_a_key_with_half_a_character_is_shown_escaped(client: TestClient, name: str) -> None:
+    content = json.dumps({**GOOD, name: 1})
+    response = client.post(
+        "/v1/optimize", content=content, headers={"content-type": "application/json"}
+    )
+    detail = problem(response, 400)["detail"]
+    assert repr(name)[:40] in detail
+    assert len(detail) < 200
+
+
+def test_a_long_key_is_not_repeated(client: TestClient) -> None:
+    (error,) = problem(client.post("/v1/optimize", json={**GOOD, "x" * 5000: 1}), 422)["errors"]
+    assert error["field"].startswith("xxx")
+    assert len(error["field"]) <= 60
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_slash_too_many_is_another_address(client: TestClient, route: str) -> None:
+    problem(client.post(f"{route}/", json=GOOD, follow_redirects=False), 404)
+
+
+def test_a_long_address_is_not_repeated(client: TestClient) -> None:
+    for path in ("/" + "x" * 5000, "/v1/verifications/" + "x" * 5000):
+        assert len(problem(client.get(path), 404)["detail"]) < 250
 
 
 def test_a_megabyte_of_body_is_refused_with_the_limit(client: TestClient) -> None:

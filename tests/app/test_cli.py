@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,13 @@ def test_simulate_takes_a_configuration_or_a_file_with_one(
         (["simulate", "8", "8", "8", "--config", '{"family":"x"}'], "config.tile_m"),
         (["bench", "solve", "--suite", "none"], "suite"),
         (["serve", "--port", "65536"], "port"),
+        (["simulate", "8", "8", "8", "--config", "[" * 100_000], "config"),
+        (["simulate", "8", "8", "8", "--config", '{"a":' * 100_000], "config"),
+        (["simulate", "8", "8", "8", "--config", "9" * 5000], "config"),
+        (["simulate", "8", "8", "8", "--config", "@\0"], "config"),
+        (["optimize", "8", "8", "9" * 5000], "k"),
+        (["optimize", "8", "8", "8", "--top", "3"], "arguments"),
+        (["bench", "solve", "--sui", "llm"], "arguments"),
     ],
 )
 def test_bad_input_exits_2_and_names_the_field(
@@ -190,3 +200,80 @@ def test_bench_compile_holds_a_sample_to_the_table(capsys: pytest.CaptureFixture
     assert body["configs"] == 2
     for name in ("failed", "spilled", "smem_mismatch", "register_mismatch"):
         assert body[name] == 0
+
+
+def test_a_nested_file_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 200_000)
+    code, body = run_json(capsys, "simulate", "8", "8", "8", "--config", f"@{file}")
+    assert code == 2
+    assert "nested too deeply" in body["errors"][0]["message"]
+
+
+def test_a_wrong_variable_is_named_by_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_PORT", "tcp://10.0.0.1:8000")
+    code, body = run_json(capsys, "serve")
+    assert (code, body["errors"][0]["field"]) == (2, "WARPWRIGHT_PORT")
+
+
+DEVICES, HELP, VERSION, WRONG = ["devices"], ["--help"], ["--version"], ["optimize", "0", "8", "8"]
+
+
+def shell(
+    redirection: str, words: list[str], **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, its standard output as the shell was told."""
+    command = f'exec "$0" -m app.cli.main "$@" {redirection}'
+    return subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
+@pytest.mark.parametrize(
+    "words", [DEVICES, [*DEVICES, "--json"], HELP, VERSION, [*WRONG, "--json"]]
+)
+def test_an_output_that_cannot_be_written_exits_3_and_says_so(
+    redirection: str, words: list[str]
+) -> None:
+    done = shell(redirection, words)
+    assert done.returncode == 3
+    assert "error: standard output" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [DEVICES, [*DEVICES, "--json"], HELP, [*WRONG, "--json"]])
+def test_a_reader_that_has_gone_is_no_fault(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli.main", *words],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_every_exit_code_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    words = " ".join(capsys.readouterr().out.partition("Exit codes")[2].split())
+    assert all(f" {code} " in words for code in (0, 1, 2, 3, 70, 130, 141))
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_any_locale_gets_its_answer(more: list[str]) -> None:
+    words = ["simulate", "512", "512", "512", "--config", json.dumps(CONFIG), *more]
+    done = shell("", words, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()

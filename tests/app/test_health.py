@@ -15,6 +15,11 @@ def test_the_service_is_alive(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
 
 
+def test_a_probe_may_ask_by_head(client: TestClient) -> None:
+    assert client.head("/healthz").status_code == 200
+    assert client.head("/readyz").status_code == 200
+
+
 def test_it_is_ready_without_a_gpu_and_says_so(client: TestClient) -> None:
     response = client.get("/readyz")
     assert response.status_code == 200

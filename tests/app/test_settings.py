@@ -36,6 +36,9 @@ def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
     with pytest.raises(InvalidInput, match=value) as caught:
         load_settings({name: value})
     assert caught.value.field == name
+    with pytest.raises(InvalidInput) as caught:  # as the command line asks
+        load_settings({name: value}, **{name.removeprefix("WARPWRIGHT_").lower(): None})
+    assert caught.value.field == name
 
 
 def test_a_wrong_argument_names_itself() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,16 @@ import pytest
 
 from app.errors import Busy, DeadlinePassed, SolverLost
 from app.solver_pool import SolverPool
+from kernels.process import Worker
 from solver.errors import IllegalConfig, InvalidInput
 
 
 def nothing() -> None:
     pass
+
+
+def forever() -> None:
+    time.sleep(3600)
 
 
 def double(value: int) -> int:
@@ -189,4 +196,104 @@ def test_stopping_ends_a_process_at_work() -> None:
         return time.monotonic()
 
     begun = run(body)
+    assert time.monotonic() - begun < 10
+
+
+async def _until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), RuntimeError("no thread")])
+@pytest.mark.parametrize("inside", ["_connect", "call"])
+def test_a_slot_outlives_a_process_that_could_not_be_started(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, inside: str
+) -> None:
+    """At the start, and again while it held a question."""
+    monkeypatch.setattr("app.solver_pool.RESTART_PAUSES_S", (0.0, 0.05))
+    failures = 2
+    real = getattr(Worker, inside)
+
+    def flaky(self: Worker, *arguments: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise error
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Worker, inside, flaky)
+
+    async def body(pool: SolverPool) -> None:
+        nonlocal failures
+        assert (await pool.ask(double, 2)).value == 4
+        assert pool.ready
+        failures = 2
+        with suppress(type(error)):  # or it is asked again and answered
+            await pool.ask(double, 2)
+        assert (await pool.ask(double, 2)).value == 4
+        assert (pool.workers, pool.restarts) == (1, 1)
+
+    run(body)
+
+
+def test_a_question_that_cannot_be_sent_leaves_the_slot() -> None:
+    async def body(pool: SolverPool) -> None:
+        with pytest.raises(Exception, match="pickle"):
+            await pool.ask(double, lambda: None)
+        assert (await pool.ask(double, 2)).value == 4
+
+    run(body)
+
+
+@pytest.mark.parametrize("watch_s", [0.02, 3600.0])
+def test_a_process_that_dies_idle_is_counted_and_replaced_warm(
+    monkeypatch: pytest.MonkeyPatch, watch_s: float
+) -> None:
+    monkeypatch.setattr("app.solver_pool.WATCH_S", watch_s)
+
+    async def body(pool: SolverPool) -> None:
+        pid = (await pool.ask(process)).value
+        os.kill(pid, signal.SIGKILL)
+        if watch_s < 1:
+            await _until(lambda: pool.restarts == 1)
+        else:
+            await _until(lambda: not pool.ready)
+        assert (await pool.ask(process)).value != pid
+        assert (pool.restarts, pool.workers) == (1, 1)
+
+    run(body)
+
+
+def test_stopping_kills_no_process_by_an_id_that_may_be_anothers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.solver_pool.WATCH_S", 3600.0)
+    killed: list[int] = []
+    real = os.kill
+
+    def kill(pid: int, number: int) -> None:
+        killed.append(pid)
+        real(pid, number)
+
+    async def body(pool: SolverPool) -> int:
+        pid: int = (await pool.ask(process)).value
+        os.kill(pid, signal.SIGKILL)
+        await _until(lambda: not pool.ready)  # reaped: the id is free from here on
+        monkeypatch.setattr(os, "kill", kill)
+        return pid
+
+    pid = run(body)
+    assert pid not in killed
+
+
+def test_stopping_does_not_wait_for_a_process_that_starts() -> None:
+    async def go() -> None:
+        pool = SolverPool(forever, workers=2, waiting=1, deadline_s=1.0)
+        pool.start()
+        await asyncio.sleep(0.05)
+        await pool.stop()
+
+    begun = time.monotonic()
+    asyncio.run(go())
     assert time.monotonic() - begun < 10

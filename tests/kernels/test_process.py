@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,3 +149,44 @@ def test_a_child_leaves_when_its_parent_is_killed() -> None:
     while not gone(pid) and time.monotonic() < patience:
         time.sleep(0.1)
     assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ("multiprocessing.context.SpawnContext.Pipe", OSError(errno.EMFILE, "Too many open files")),
+        ("multiprocessing.context.SpawnProcess.start", OSError(errno.EAGAIN, "no process left")),
+        ("threading.Timer.start", RuntimeError("can't start new thread")),
+        (
+            "multiprocessing.connection.Connection.send",
+            OSError(errno.EMFILE, "Too many open files"),
+        ),
+        (
+            "multiprocessing.connection.Connection.recv",
+            OSError(errno.EMFILE, "Too many open files"),
+        ),
+    ],
+)
+def test_a_machine_with_nothing_left_to_give_is_an_outcome(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, target: str, error: Exception
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, refuse)
+        outcome = worker.call(functions.add, (1, 1), DEADLINE_S)
+    assert outcome.kind is OutcomeKind.DIED
+    assert str(error) in outcome.message
+    assert not worker.running
+    assert worker.call(functions.add, (1, 1), DEADLINE_S).value == 2
+
+
+def test_a_kill_from_another_thread_ends_the_call_under_way(worker: Worker) -> None:
+    worker.call(functions.add, (1, 1), DEADLINE_S)
+    timer = threading.Timer(0.2, worker.kill)
+    timer.start()
+    outcome = worker.call(functions.hang, (), DEADLINE_S)
+    timer.join()
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, -9)
+    worker.kill()  # nothing to kill is no fault

@@ -12,12 +12,14 @@ from app.schemas.answers import Health, Ready
 router = APIRouter(tags=["health"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Is the process alive")
 async def healthz() -> Response:
     """Answers while the event loop runs; asks nothing of the solver."""
     return json_response({"status": "ok"})
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     response_model=Ready,
