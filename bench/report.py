@@ -40,15 +40,17 @@ def geomean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def load_picks() -> dict[str, dict[str, Any]]:
-    """The recorded result files of picks, by suite.
-
-    Raises SystemExit where a recorded pick is not the present model's any more.
-    """
-    picks = {
+def read_picks() -> dict[str, dict[str, Any]]:
+    """The recorded result files of picks, by suite."""
+    return {
         suite: json.loads((RESULTS / "h200" / f"picks_{suite}.json").read_text("utf-8"))
         for suite in SUITES
     }
+
+
+def current_picks() -> dict[str, dict[str, Any]]:
+    """``read_picks``; SystemExit where one is not the present model's pick any more."""
+    picks = read_picks()
     engine = Engine()
     for suite, result in picks.items():
         for row in result["rows"]:
@@ -139,7 +141,7 @@ def check_line(checks: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Write the page, the README's part and the images."""
-    picks = load_picks()
+    picks = current_picks()
     solve = json.loads((RESULTS / "solver" / "llm.json").read_text("utf-8"))
     checks = [
         json.loads((RESULTS / "solver" / f"check_{name}.json").read_text("utf-8"))

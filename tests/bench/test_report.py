@@ -1,0 +1,38 @@
+"""What the README shows is what is recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from bench import report
+from solver.config import Config
+from solver.families.sm90_gemm import compile_key, register_table
+
+
+def test_the_readme_and_the_page_show_the_recorded_results() -> None:
+    picks = report.read_picks()
+    table = report.suite_table(picks)
+    assert table in report.README.read_text("utf-8")
+    page = report.PAGE.read_text("utf-8")
+    assert table in page
+    rows = sum(len(result["rows"]) for result in picks.values())
+    assert len(re.findall(r"\(\d\.\d+ to \d\.\d+\)", page)) == rows
+
+
+def test_every_recorded_pick_passed_with_the_registers_that_the_proof_took_as_given() -> None:
+    table = register_table()
+    for result in report.read_picks().values():
+        assert result["nvrtc"] == table.nvrtc
+        for row in result["rows"]:
+            key = compile_key(Config.from_dict(row["config"]), row["dtype"])
+            assert row["status"] == "passed"
+            assert row["registers"] == table.registers[key.name]
+
+
+def test_every_recorded_pick_was_verified_over_http_too() -> None:
+    record = json.loads((report.RESULTS / "h200" / "http_verifications.json").read_text("utf-8"))
+    asked = {(row["m"], row["n"], row["k"]) for row in record["rows"]}
+    for result in report.read_picks().values():
+        assert {(row["m"], row["n"], row["k"]) for row in result["rows"]} <= asked
+    assert all(row["status"] == "passed" and row["proof"] == "optimal" for row in record["rows"])

@@ -1,0 +1,102 @@
+"""Each cost term does what its equation says, alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from solver.device import load_profile
+from solver.families.sm90_gemm_cost import work_cost
+from solver.problem import Problem
+from solver.table import Works
+
+H200 = load_profile("h200")
+K = {name: constant.value for name, constant in H200.model("sm90_gemm").items()}
+TICKS_PER_CYCLE_AT_1GHZ = 10  # a tick is 100 ps
+
+
+def cost(problem: Problem, cold: bool = True, **change: int) -> Works:
+    row: dict[str, Any] = {
+        "tile_m": 128,
+        "tile_n": 128,
+        "tile_k": 64,
+        "mma_in_flight": 0,
+        "math_warpgroups": 2,
+        "split_k": 1,
+        "raster_group": 1,
+    } | change
+    return work_cost(
+        problem, H200, {name: np.array([value]) for name, value in row.items()}, cold=cold
+    )
+
+
+def cycles(ticks: Any, works: Works) -> float:
+    """Ticks as SM cycles at the clock the works were priced at."""
+    return float(ticks[0]) / TICKS_PER_CYCLE_AT_1GHZ * float(works.clock_mhz[0]) / 1e3
+
+
+def test_math_is_the_tensor_cores_rate_shared_by_the_warpgroups() -> None:
+    works = cost(Problem(4096, 4096, 4096))
+    ideal = 128 * 128 * 64 / K["mma_macs_per_cycle"] * K["mma_overhead"]
+    alone = ideal / 2 + K["mma_drain_cycles"]
+    assert cycles(works.math, works) == pytest.approx(max(ideal, alone), rel=2e-3)
+
+
+def test_a_group_in_flight_hides_the_drain_and_holds_a_slot_for_part_of_an_iteration() -> None:
+    drained = cost(Problem(4096, 4096, 4096), math_warpgroups=1)
+    flying = cost(Problem(4096, 4096, 4096), math_warpgroups=1, mma_in_flight=1)
+    saved = cycles(drained.math, drained) - cycles(flying.math, flying)
+    assert saved == pytest.approx(K["mma_drain_cycles"], rel=0.03)
+    assert drained.early[0] == 0
+    assert flying.early[0] / flying.math[0] == pytest.approx(
+        1 - K["release_lag_fraction"], rel=0.01
+    )
+
+
+def test_an_odd_pitch_costs_loads_and_nothing_else() -> None:
+    even, odd = cost(Problem(512, 512, 1024)), cost(Problem(512, 512, 1032))
+    assert odd.load[0] > 1.2 * even.load[0]
+    assert odd.store[0] == pytest.approx(even.store[0], rel=0.01)
+
+
+def test_an_unaligned_n_costs_the_store_and_nothing_else() -> None:
+    whole, ragged = cost(Problem(512, 512, 1024)), cost(Problem(512, 511, 1024))
+    extra = cycles(ragged.store, ragged) - cycles(whole.store, whole)
+    assert extra == pytest.approx(K["epilogue_unaligned_cycles"] * 128 / 64, rel=0.01)
+    assert ragged.load[0] == pytest.approx(whole.load[0], rel=0.01)
+
+
+def test_warm_inputs_cost_no_memory_and_less_latency() -> None:
+    cold, warm = (
+        cost(Problem(64, 8192, 8192), cold=c, tile_m=64, math_warpgroups=1) for c in (1, 0)
+    )
+    assert warm.load[0] < cold.load[0]
+    assert cycles(cold.latency, cold) - cycles(warm.latency, warm) == pytest.approx(
+        K["cold_latency_cycles"], rel=0.02
+    )
+
+
+def test_memory_bounds_the_loads_of_a_product_with_few_rows() -> None:
+    problem = Problem(16, 16384, 8192)
+    works = cost(problem, tile_m=64, math_warpgroups=1)
+    loaded_us = float(works.load[0] * works.iterations[0] * works.units[0]) / 10_000
+    unique_bytes = 2 * (problem.m + problem.n) * problem.k
+    assert loaded_us >= unique_bytes / K["hbm_bytes_per_us"]
+
+
+def test_splitting_k_shortens_the_loop_and_pays_for_the_reduction() -> None:
+    whole, split = (cost(Problem(128, 1024, 16384), split_k=s) for s in (1, 4))
+    assert split.iterations[0] * 4 == whole.iterations[0]
+    assert split.store[0] > 2 * whole.store[0]
+
+
+def test_more_work_on_the_tensor_cores_lowers_the_clock() -> None:
+    busy, idle = cost(Problem(8192, 8192, 8192)), cost(Problem(128, 128, 8192))
+    assert busy.clock_mhz[0] < idle.clock_mhz[0] <= K["clock_ghz"] * 1e3
+
+
+def test_units_are_tiles_times_splits_over_the_devices_sms() -> None:
+    works = cost(Problem(4096, 4096, 4096))
+    assert works.units[0] == -(-32 * 32 // H200.limit("sms"))
