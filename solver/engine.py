@@ -166,6 +166,8 @@ class Engine:
         best = rows[0]
         body = {
             "problem": question.problem.to_dict(),
+            "operand_bytes": question.problem.operand_bytes,
+            "fits_device_memory": question.problem.operand_bytes <= device.limit("memory_bytes"),
             "model": question.model,
             "model_version": MODEL_VERSION,
             **_pricing(question),

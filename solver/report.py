@@ -83,6 +83,7 @@ def describe_device(device: DeviceProfile, model: str) -> dict[str, Any]:
     return {
         "name": device.name,
         "title": device.title,
+        "memory_bytes": device.limit("memory_bytes"),
         "profile_sha256": device.sha256,
         "constants_by_provenance": dict(sorted(count.items())),
         "must_measure": unmeasured,

@@ -91,8 +91,13 @@ def show_answer(console: Console, body: Body) -> None:
 
 
 def _warning(body: Body) -> list[tuple[str, Any]]:
-    missing = body["device"]["must_measure"]
-    return [("not yet measured", ", ".join(missing))] if missing else []
+    warnings = []
+    if not body.get("fits_device_memory", True):
+        size = f"A, B and C take {body['operand_bytes'] / 1e9:,.0f} GB"
+        warnings.append(("does not fit", f"{size}: the answer is the model's alone"))
+    if missing := body["device"]["must_measure"]:
+        warnings.append(("not yet measured", ", ".join(missing)))
+    return warnings
 
 
 def show_simulation(console: Console, body: Body) -> None:

@@ -111,6 +111,7 @@ class Alternative(Shape):
 class DeviceUsed(Shape):
     name: str
     title: str
+    memory_bytes: int
     profile_sha256: str
     constants_by_provenance: dict[str, int]
     must_measure: list[str] = Field(
@@ -122,6 +123,10 @@ class OptimizeAnswer(Shape):
     """The first configuration of the legal space, and the proof that it is."""
 
     problem: ProblemShape
+    operand_bytes: int = Field(description="bytes of A, B and C")
+    fits_device_memory: bool = Field(
+        description="false: the answer is the model's alone, no launch is possible"
+    )
     model: str
     model_version: str
     cache: str = Field(description="cold or warm: where A and B were before the launch")

@@ -40,6 +40,13 @@ def test_alternatives_come_with_their_gap(engine: Engine) -> None:
     assert gaps[0] >= 0
 
 
+def test_an_answer_says_where_a_problem_does_not_fit_the_devices_memory(engine: Engine) -> None:
+    for problem, fits in ((Problem(4096, 4096, 4096), True), (Problem(2**20, 2**20, 64), False)):
+        body = engine.optimize(Question(problem, proof="none")).to_dict()
+        assert body["fits_device_memory"] is fits
+        assert (body["operand_bytes"] <= body["device"]["memory_bytes"]) is fits
+
+
 def test_without_a_proof_the_answer_says_so(engine: Engine) -> None:
     body = engine.optimize(Question(Problem(512, 512, 512), proof="none")).to_dict()
     assert body["proof"]["status"] == "not_requested"
