@@ -57,14 +57,12 @@ _REASONS = {
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
     """What to verify. ``seed`` None draws a fresh one; ``predicted_us`` is the model's time,
-    compared with the measured one; ``sms`` limits the CTAs."""
+    compared with the measured one."""
 
     problem: Problem
     config: Config
     predicted_us: float | None = None
-    compare_cublas: bool = True
     seed: int | None = None
-    sms: int | None = None
     protocol: Protocol = VERIFY
 
 
@@ -164,8 +162,6 @@ def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
         device=device,
         seed=seed,
         protocol=request.protocol,
-        sms=request.sms,
-        cublas=request.compare_cublas,
     )
 
 

@@ -40,17 +40,15 @@ def work_bounds(table: Table) -> Ticks:
     """For each work, a time (ticks) that none of its rows beats."""
     everything = np.arange(len(table.first))
     end = end_ticks(table.pipeline(everything, table.slots_max))
-    w = table.works
-    return w.fixed + table.setup_min + w.waves * end + w.store
+    return table.launch_ticks(everything, table.setup_min, end)
 
 
 def price(table: Table, work: Any, kernel: Any) -> tuple[Ticks, Ticks]:
     """(time, wait) in ticks of the given rows."""
     pipeline = table.pipeline(work, table.kernels.slots[kernel])
     end = end_ticks(pipeline)
-    w = table.works
-    time = w.fixed[work] + table.kernels.setup[kernel] + w.waves[work] * end + w.store[work]
-    return time, w.waves[work] * wait_ticks(pipeline, end)
+    time = table.launch_ticks(work, table.kernels.setup[kernel], end)
+    return time, table.works.waves[work] * wait_ticks(pipeline, end)
 
 
 def best_rows(table: Table, count: int = 1) -> tuple[Row, ...]:

@@ -86,6 +86,12 @@ class Table:
         offset = np.arange(len(work)) - np.repeat(np.cumsum(count) - count, count)
         return work, self.first[work] + offset
 
+    def launch_ticks(self, work: Any, setup: Any, end: Any) -> Ticks:
+        """Time of whole launches whose critical CTA ends at ``end``: launch, waves, last store."""
+        w = self.works
+        ticks: Ticks = w.fixed[work] + setup + w.waves[work] * end + w.store[work]
+        return ticks
+
     def pipeline(self, work: Any, slots: Any) -> Pipeline:
         """Recurrence parameters of works at the given ring depths."""
         w = self.works

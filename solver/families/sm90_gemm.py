@@ -324,19 +324,13 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
     )
 
 
-def check(
-    config: Config, problem: Problem, device: DeviceProfile, registers: int | None = None
-) -> None:
-    """Raise IllegalConfig with the first rule that ``config`` breaks for this problem.
-
-    ``registers`` replaces the table's figure by what a compiler has just reported.
-    """
+def check(config: Config, problem: Problem, device: DeviceProfile) -> None:
+    """Raise IllegalConfig with the first rule that ``config`` breaks for this problem."""
     problem_limits(problem)
     if config.family != NAME:
         raise IllegalConfig("family", f"must be {NAME}, got {config.family!r}")
     key = compile_key(config, problem.dtype)
-    if registers is None:
-        registers = register_table().registers.get(key.name, 0)
+    registers = register_table().registers.get(key.name, 0)
     columns = config.to_dict()
     refuse_broken(domain_limits(columns), columns)
     refuse_broken(kernel_limits(columns, problem.element_bytes, device, registers), columns)
