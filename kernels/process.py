@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any
@@ -115,6 +116,11 @@ class Worker:
             return self._connection
         self.close()
         ours, theirs = _SPAWN.Pipe()
+        # Ctrl-C reaches every process of the terminal; one that is still importing would print
+        # a traceback. The child inherits the mask, once the tracker that multiprocessing starts
+        # on the way, and whose start ends with an unblocked SIGINT, is up.
+        resource_tracker.ensure_running()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process = _SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
             process.start()
@@ -122,6 +128,7 @@ class Worker:
             ours.close()
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()  # the child's end is then the only one, and its death reads as EOF
         self._process, self._connection = process, ours
         return ours

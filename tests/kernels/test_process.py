@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,17 @@ DEADLINE_S = 30.0
 def worker() -> Iterator[Worker]:
     with Worker() as made:
         yield made
+
+
+def test_an_interrupt_of_the_terminal_does_not_end_a_process_that_is_starting(
+    worker: Worker,
+) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    worker._connect()
+    os.kill(worker._process.pid, signal.SIGINT)
+    outcome = worker.call(functions.add, (2, 3), DEADLINE_S)
+    assert (outcome.kind, outcome.value) == (OutcomeKind.OK, 5)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, set()) == before
 
 
 def gone(pid: int) -> bool:
