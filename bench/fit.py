@@ -87,7 +87,7 @@ def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[
     w = work_cost(
         group.problem, device, {n: c[n] for n in (*WORK_FIELDS, *LAUNCH_FIELDS)}, cold=group.cold
     )
-    slots = c["stages"] - c["mma_in_flight"]
+    slots = sm90_gemm.usable_slots(c)
     pipeline = Pipeline(
         w.load, w.latency, w.math, w.early, w.epilogue, slots, w.iterations, w.units
     )

@@ -17,10 +17,9 @@ from typing import Any
 from solver.config import Config
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm import CompileKey, compile_key
-from solver.problem import Problem
+from solver.problem import CACHES, Problem
 
 ROLES = ("pick", "best", "sample")
-CACHES = ("cold", "warm")
 
 
 class InvalidPlan(InvalidInput):

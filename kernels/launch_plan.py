@@ -20,7 +20,6 @@ from solver.problem import Problem
 ENTRY = "sm90_gemm"
 BASE_BYTES = 16  # TMA's alignment of base addresses
 SWIZZLE_BYTES = (16, 32, 64, 128)  # inner bytes of a store box: none, 32, 64 or 128 byte swizzle
-MAX_UNITS = 2**31 - 1
 
 ARGUMENTS = np.dtype(
     [
@@ -112,11 +111,6 @@ class LaunchPlan:
         return block
 
 
-def round_up(value: int, step: int) -> int:
-    """The least multiple of ``step`` that is at least ``value``."""
-    return -(-value // step) * step
-
-
 def plan_launch(
     problem: Problem, config: Config, sms: int | DeviceProfile, ldc: int | None = None
 ) -> LaunchPlan:
@@ -142,15 +136,17 @@ def plan_launch(
     tiles_m = -(-problem.m // config.tile_m)
     tiles_n = -(-problem.n // config.tile_n)
     units = tiles_m * tiles_n * config.split_k
-    if units > MAX_UNITS:
-        raise InvalidProblem("m", f"makes {units} units of work; the kernel counts to {MAX_UNITS}")
+    if units > family.UNITS_MAX:
+        raise InvalidProblem(
+            "m", f"makes {units} units of work; the kernel counts to {family.UNITS_MAX}"
+        )
 
     def operand(rows: int, tile_rows: int) -> Box:
         return Box(
             rows,
             problem.k,
             problem.k * element,
-            min(tile_rows, round_up(rows, 8)),
+            int(family.box_rows(tile_rows, rows)),
             family.SWIZZLE_K,
             SWIZZLE_BYTES[-1],
         )

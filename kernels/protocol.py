@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernels.statistics import RatioInterval, ratio_interval
+from solver.problem import CACHES
 
 OVERSPENT = 4
 FEWEST_ROUNDS = 5
@@ -40,8 +41,8 @@ class Protocol:
     max_sets: int = 128
 
     def __post_init__(self) -> None:
-        if self.cache not in ("cold", "warm"):
-            raise ValueError(f"cache must be cold or warm, got {self.cache!r}")
+        if self.cache not in CACHES:
+            raise ValueError(f"cache must be {' or '.join(CACHES)}, got {self.cache!r}")
 
     def with_cache(self, cache: str) -> Protocol:
         """The same protocol, cold or warm."""

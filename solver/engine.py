@@ -16,7 +16,7 @@ from solver.device import DeviceProfile, load_profile
 from solver.errors import InvalidInput, ProofError, Unsupported
 from solver.families import paper, sm90_gemm, sm90_gemm_cost
 from solver.pick import Row, best_rows, find_row
-from solver.problem import Problem
+from solver.problem import CACHES, Problem
 from solver.report import describe_device, predicted, timeline_events
 from solver.simulator import Run, simulate
 from solver.table import Table
@@ -29,8 +29,6 @@ MODEL_VERSION = "1"
 """Raised with every change of an equation; constants have the profile's hash."""
 MODELS = ("calibrated", "paper")
 PROOFS = ("full", "none")
-CACHES = ("cold", "warm")
-"""Where A and B are before the launch: in device memory, or in the L2 already."""
 TOP_K_MAX = 64
 DIVERGENCE_MAX = 32
 TIMELINE_EVENTS_MAX = 64

@@ -11,6 +11,8 @@ MAX_EXTENT = 2**31 - 1
 MAX_VOLUME = 2**60
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2}
 LAYOUTS = ("tn",)
+CACHES = ("cold", "warm")
+"""Where A and B are before the launch: in device memory, or in the L2 already."""
 
 
 @dataclass(frozen=True, slots=True)

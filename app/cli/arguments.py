@@ -16,9 +16,9 @@ from app.schemas.faults import describe, shown
 from app.schemas.questions import ConfigRequest
 from solver.config import Config
 from solver.device import device_names
-from solver.engine import CACHES, MODELS
+from solver.engine import MODELS
 from solver.errors import IllegalConfig, InvalidInput
-from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 
 
 class Parser(argparse.ArgumentParser):

@@ -21,6 +21,7 @@ from kernels.table import bench_compile
 from solver.bench import bench_solve
 from solver.engine import TOP_K_MAX
 from solver.families import sm90_gemm
+from solver.problem import CACHES
 from solver.suites import load_suite, suite_names
 
 SUITE_HELP = f"{', '.join(suite_names())} or a CSV file with the columns m, n and k"
@@ -62,7 +63,7 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help="also the first N configurations of each problem, to find the best among",
     )
-    plan_.add_argument("--cache", default="cold", choices=("cold", "warm"))
+    plan_.add_argument("--cache", default="cold", choices=CACHES)
     plan_.add_argument("--out", required=True, type=Path, metavar="FILE")
     add_device(plan_)
     add_json(plan_)

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from solver.config import Config
 from solver.device import device_names
-from solver.engine import CACHES, DIVERGENCE_MAX, MODELS, PROOFS, TOP_K_MAX, Question
-from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+from solver.engine import DIVERGENCE_MAX, MODELS, PROOFS, TOP_K_MAX, Question
+from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 
 
 def _one_of(values: Any) -> dict[str, Any]:

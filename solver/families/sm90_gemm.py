@@ -30,6 +30,7 @@ SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 TMA_ROW_BYTES = 16  # TMA takes row strides that are multiples of this
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
+BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
@@ -111,6 +112,16 @@ def candidate_keys(dtype: str) -> tuple[CompileKey, ...]:
 def accumulators(tile_m: Any, tile_n: Any, math_warpgroups: Any) -> Any:
     """fp32 accumulators a MATH thread holds."""
     return tile_m // (MMA_M * math_warpgroups) * tile_n // 2
+
+
+def usable_slots(columns: Mapping[str, Any]) -> Any:
+    """Ring slots loads can run ahead through: a wgmma group in flight holds one."""
+    return columns["stages"] - columns["mma_in_flight"]
+
+
+def box_rows(tile_rows: Any, rows: int) -> Any:
+    """Rows of a TMA box of A or B: the tile's, cut to those that exist rounded up to BOX_STEP."""
+    return np.minimum(tile_rows, -(-rows // BOX_STEP) * BOX_STEP)
 
 
 def chunk_n(tile_n: Any) -> Any:
@@ -259,7 +270,7 @@ def kernel_limits(
     return (
         Limit(
             "stages",
-            columns["stages"] - columns["mma_in_flight"] >= 2,
+            usable_slots(columns) >= 2,
             "must leave 2 usable slots (a wgmma group in flight holds one)",
         ),
         Limit(

@@ -97,7 +97,7 @@ def kernel_space(device: DeviceProfile, dtype: str, element_bytes: int) -> Kerne
     threads = family.threads(columns)
     per_warpgroup = device.constant(family.NAME, "launch_warpgroup_us") * TICKS_PER_US
     kernels = Kernels(
-        slots=columns["stages"] - columns["mma_in_flight"],
+        slots=family.usable_slots(columns),
         setup=np.rint(per_warpgroup * threads / family.WARPGROUP).astype(np.int64),
         smem_bytes=family.smem_bytes(columns, element_bytes),
         registers=registers[legal][order],
@@ -160,8 +160,7 @@ def work_cost(
     early = in_flight * (1 - k["release_lag_fraction"]) * one
 
     # Loads: the SM's own path, its share of L2, its share of memory.
-    box_m = np.minimum(bm, -(-problem.m // 8) * 8)
-    box_n = np.minimum(bn, -(-problem.n // 8) * 8)
+    box_m, box_n = family.box_rows(bm, problem.m), family.box_rows(bn, problem.n)
     a_bytes, b_bytes = box_m * bk * size, box_n * bk * size
     odd_pitch = problem.k * size % LINE_BYTES != 0  # each 128-byte row straddles two lines
     own = (
