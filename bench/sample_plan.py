@@ -21,9 +21,9 @@ from app.plan import commit
 from kernels.sources import source_hash
 from solver.config import Config
 from solver.device import load_profile
-from solver.engine import tabulate
 from solver.pick import best_rows, price
 from solver.problem import Problem
+from solver.space import tabulate
 from solver.suites import load_suite
 
 

@@ -221,6 +221,8 @@ def check_compiled(compiled: CompiledKernel, config: Config, profile: DeviceProf
     actual = compiled.smem_bytes_by_stages[config.stages]
     if actual != expected:
         raise mismatch(f"takes {actual} bytes of shared memory, the solver counted {expected}")
-    for limit in family.kernel_limits(columns, element, profile, compiled.registers):
+    for limit in family.kernel_limits(
+        columns, element, family.BlockLimits.of(profile), compiled.registers
+    ):
         if not np.all(limit.holds):
             raise mismatch(f"with {compiled.registers} registers, {limit.field} {limit.rule}")

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import resource
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from solver.brute_force import brute_force
-from solver.device import load_profile
-from solver.engine import Engine, tabulate
+from solver import oracle
+from solver.conflict import Unsatisfiable
+from solver.constraints import NONE, Constraints
+from solver.engine import Engine
 from solver.errors import ProofError
-from solver.pick import best_rows
+from solver.objective import DEFAULT, Objective, Pareto
+from solver.pick import Row
 from solver.problem import Problem
-from solver.proof import Prover
+from solver.question import Question
 
 PASSES = 3
 
@@ -28,38 +30,49 @@ def bench_solve(
     problems: Sequence[Problem],
     device: str = "h200",
     *,
+    objective: Objective = DEFAULT,
+    constraints: Constraints = NONE,
     check: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Answer every problem with proof, uncached, three times; report the best pass.
 
-    Times are wall milliseconds of pick + proof per problem. With ``check`` every pick is
-    also compared with brute force over its whole legal space by the simulator, and claims
-    of one tick more time and of one tick more wait must fail to prove. ``reference_ms`` is a
-    fixed piece of pure Python work, so that a slow machine shows.
+    Times are wall milliseconds of pick + proof per problem. With ``check`` every answer is
+    also compared with brute force over its whole space by the simulator, and two false claims
+    must fail to prove. ``reference_ms`` is a fixed piece of pure Python work, so that a slow
+    machine shows.
     """
     started = time.perf_counter()
-    profile = load_profile(device)
-    prover = Prover()
-    Engine(prover).warm([device])
+    engine = Engine()
+    engine.warm([device])
     startup_s = time.perf_counter() - started
-    total = len(problems) * (PASSES + bool(check))
+    questions = [
+        Question(problem, device=device, objective=objective, constraints=constraints)
+        for problem in problems
+    ]
+    total = len(questions) * (PASSES + bool(check))
     done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total)
 
     passes: list[list[dict[str, Any]]] = []
     for _ in range(PASSES):
         rows = []
-        for problem in problems:
-            rows.append(_solve_once(problem, profile.name, prover))
-            done += 1
-            if progress:
-                progress(done, total)
+        for question in questions:
+            rows.append(_solve_once(engine, question))
+            step()
         passes.append(rows)
     best = min(passes, key=lambda rows: float(np.median([row["total_ms"] for row in rows])))
     totals = [row["total_ms"] for row in best]
     space = [row["configurations"] for row in best]
     result = {
         "device": device,
+        "objective": objective.to_dict(),
+        "constraints": constraints.to_dict(),
         "cores": len(os.sched_getaffinity(0)),
         "shapes": len(best),
         "optimal": sum(row["optimal"] for row in best),
@@ -71,64 +84,76 @@ def bench_solve(
         "space_max": max(space),
         "startup_s": startup_s,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "reference_ms": _reference_ms(),
+        "reference_ms": reference_ms(),
         "by_shape": best,
     }
     if check:
         equal, controls = 0, 0
-        for problem in problems:
-            right, refused = _check(problem, profile.name, prover)
+        for question in questions:
+            right, refused = _check(engine, question)
             equal += right
             controls += refused
-            done += 1
-            if progress:
-                progress(done, total)
+            step()
         result["equal_to_brute_force"] = equal
         result["controls_refused"] = controls
     return result
 
 
-def _solve_once(problem: Problem, device: str, prover: Prover) -> dict[str, Any]:
-    profile = load_profile(device)
-    optimal, groups, exactly = True, 0, 0
+def _solve_once(engine: Engine, question: Question) -> dict[str, Any]:
+    problem = question.problem
     started = time.perf_counter()
-    table = tabulate(problem, profile, "calibrated")
-    best = best_rows(table)[0]
-    picked = time.perf_counter()
+    solution, figures = None, {"pick": 0.0}
     try:
-        proof = prover.prove(table, best)
-        groups, exactly = proof.groups, proof.refuted_exactly
-    except ProofError:
-        optimal = False
+        answer = engine.optimize(question)
+        solution, figures = answer.solution, answer.timings_ms
+    except (ProofError, Unsatisfiable):
+        pass
     ended = time.perf_counter()
+    proof = None if solution is None else solution.proof
     return {
         "m": problem.m,
         "n": problem.n,
         "k": problem.k,
-        "configurations": table.size,
-        "groups": groups,
-        "refuted_exactly": exactly,
-        "optimal": optimal,
-        "pick_ms": (picked - started) * 1e3,
+        "configurations": solution.space.allowed.size if solution else 0,
+        "groups": proof.groups if proof else 0,
+        "refuted_exactly": proof.refuted_exactly if proof else 0,
+        "front": len(solution.front.points) if solution and solution.front else None,
+        "optimal": proof is not None,
+        "pick_ms": figures["pick"],
         "total_ms": (ended - started) * 1e3,
     }
 
 
-def _check(problem: Problem, device: str, prover: Prover) -> tuple[bool, bool]:
-    """(pick equals brute force, both control claims are refused)."""
-    table = tabulate(problem, load_profile(device), "calibrated")
-    best = best_rows(table)[0]
+def _check(engine: Engine, question: Question) -> tuple[bool, bool]:
+    """(answer equals brute force, both false claims are refused)."""
+    solution = engine.optimize(replace(question, proof="none")).solution
+    space, objective = solution.space, question.objective.to_dict()
+    constraints = question.constraints.to_dict()
+    rows: Sequence[Row]
+    if isinstance(question.objective, Pareto):
+        assert solution.front is not None
+        rows, expected = solution.front.points, oracle.front(space.legal, objective, constraints)
+    else:
+        rows, expected = solution.rows, oracle.first_rows(space.legal, objective, 1, constraints)
+    equal = [(*row.values, row.config) for row in rows] == [
+        (row.time, row.wait, row.smem, row.registers, row.config) for row in expected
+    ]
     refused = 0
-    for field in ("time", "wait"):
-        wrong = dataclasses.replace(best, **{field: getattr(best, field) + 1})
+    for name in ("time", "wait"):
+        wrong = replace(rows[0], **{name: getattr(rows[0], name) + 1})
         try:
-            prover.prove(table, wrong)
+            if isinstance(question.objective, Pareto):
+                assert solution.front is not None
+                false = replace(solution.front, points=(wrong, *rows[1:]))
+                engine.prover.prove_front(space, false, question.objective)
+            else:
+                engine.prover.prove(space, [wrong], question.objective.ranking)
         except ProofError:
             refused += 1
-    return brute_force(table) == (best.time, best.wait, best.config), refused == 2
+    return equal, refused == 2
 
 
-def _reference_ms() -> float:
+def reference_ms() -> float:
     """Best of five of a fixed loop of integer arithmetic, milliseconds."""
     times = []
     for _ in range(5):

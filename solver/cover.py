@@ -1,22 +1,24 @@
 """Groups of works that one bound refutes: the branch and bound before the proof.
 
-Works are put in an order in which neighbours are alike and a binary tree is laid over
-them; each node carries the componentwise best of its works' parameters, so its closed form
-is a time that no row below it beats. Walking down, a node whose bound exceeds the claim
-becomes a group; what is left at the leaves must be refuted row by row. numpy only proposes
-here: the prover asserts every group's bound anew.
+Works are put in an order in which neighbours are alike and a binary tree is laid over them;
+each node carries the componentwise best of its works' parameters, so that the closed form
+there bounds the time of every row below it, and with the longest busy time the wait, and so
+on. Walking down, a node that its bounds refute becomes a group; what is left at the leaves
+must be refuted row by row. numpy only proposes here: the prover asserts every bound anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from solver.errors import ProofError
-from solver.recurrence import NUMPY, Pipeline, Ticks, chain_ticks, end_ticks
-from solver.table import Table
+from solver.recurrence import NUMPY, Algebra, Ticks, chain_ticks, first_unit_end, several_units_end
+from solver.table import Mask, Table, extremes
 
 PARAMETERS = (
     "load",
@@ -30,9 +32,19 @@ PARAMETERS = (
     "waves",
     "frame",
 )
-"""Parameters of a bound, in the order of a group's row; ``frame`` is time outside the waves."""
+"""Parameters of a time bound, in the order of a group's row; ``frame`` is time outside the
+waves."""
 
-_DECREASING = np.array([name in ("early", "slots") for name in PARAMETERS])
+EXTREMES = (*PARAMETERS, "busy", "smem_bytes", "registers")
+"""What bounds all four values: ``busy`` is a CTA's longest MATH and epilogue time."""
+
+_DECREASING = np.array([name in ("early", "slots", "busy") for name in EXTREMES])
+
+CHAIN, CLOSED, VALUES = range(3)
+"""How a group is refuted: its time by the chain bound or the closed form, or all its values."""
+
+Beaten = Callable[[tuple[Ticks, ...]], Mask]
+"""Which lower bounds (time, wait, smem, registers) of groups refute all rows under them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +52,20 @@ class Cover:
     """A partition of a table's works: G groups with their bounds, and the works left open.
 
     ``order`` [W] lists works so that group g is ``order[start[g] : stop[g]]``; ``best``
-    [G, P] holds each group's parameters, ``by_chain`` [G] tells whose chain bound is enough.
+    [G, E] holds each group's extremes, ``how`` [G] which bound is enough.
     """
 
     order: Ticks
     start: Ticks
     stop: Ticks
     best: Ticks
-    by_chain: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    how: Ticks
     open_works: Ticks
 
 
-def work_parameters(table: Table) -> Ticks:
-    """The best parameters any row of each work has. Shape [W, P], in PARAMETERS' order."""
-    w = table.works
-    frame = w.fixed + table.setup_min + w.store
+def work_extremes(table: Table) -> Ticks:
+    """The extremes over each work's rows. Shape [W, E], in EXTREMES' order."""
+    w, k = table.works, table.kernels
     columns = (
         w.load,
         w.latency,
@@ -65,22 +76,50 @@ def work_parameters(table: Table) -> Ticks:
         w.iterations,
         w.units,
         w.waves,
-        frame,
+        w.fixed + table.setup_min + w.store,
+        w.units * w.iterations * w.math + (w.units - 1) * w.epilogue,
+        extremes(np.minimum, k.smem_bytes, table.first, table.count),
+        extremes(np.minimum, k.registers, table.first, table.count),
     )
     return np.stack(columns, axis=1)
 
 
-def _pipeline(best: Ticks) -> Pipeline:
-    return Pipeline(**{name: best[:, i] for i, name in enumerate(PARAMETERS[:-2])})
+def best_extremes(extremes_of: Ticks) -> Ticks:
+    """The componentwise best of several works' extremes. [W, E] → [E]."""
+    best: Ticks = np.where(_DECREASING, extremes_of.max(axis=0), extremes_of.min(axis=0))
+    return best
 
 
-def build_cover(table: Table, claim_time: int) -> Cover:
-    """The groups refuted by a bound above ``claim_time``, and the works that are not."""
+def time_bound(p: Any, ops: Algebra) -> tuple[Any, Any]:
+    """(time, critical CTA's end) that no row under the extremes ``p`` beats, in any algebra."""
+    first = first_unit_end(p, ops)
+    end = ops.where(p.units > 1, several_units_end(p, first, ops), first)
+    return p.frame + p.waves * end, end
+
+
+def value_bounds(p: Any, ops: Algebra) -> tuple[Any, Any, Any, Any]:
+    """Lower bounds of time, wait, shared memory and registers under the extremes ``p``.
+
+    A CTA waits at least for its first load, and at least its end less its longest busy time.
+    """
+    time, end = time_bound(p, ops)
+    wait = p.waves * ops.maximum(p.latency + p.load, end - p.busy)
+    return time, wait, p.smem_bytes, p.registers
+
+
+def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by: int = 0) -> Cover:
+    """The groups that are refuted, and the works that are not.
+
+    A group is refuted where its time must exceed ``time_limit`` or where its value bounds are
+    ``beaten``. ``by`` is the index of the value that works are ordered by first: shared memory
+    (2) and registers (3) differ among works that are alike in time.
+    """
     w = table.works
-    order = np.lexsort((w.load, w.iterations, w.units))
-    parameters = work_parameters(table)
+    limits = work_extremes(table)
+    alike = (w.load, w.iterations, w.units)
+    order = np.lexsort(alike if by < 2 else (*alike, limits[:, len(PARAMETERS) + by - 1]))
     sign = np.where(_DECREASING, -1, 1)
-    levels = [parameters[order] * sign]
+    levels = [limits[order] * sign]
     while len(levels[-1]) > 1:
         nodes = levels[-1]
         if len(nodes) % 2:
@@ -90,22 +129,19 @@ def build_cover(table: Table, claim_time: int) -> Cover:
     starts: list[Ticks] = []
     stops: list[Ticks] = []
     best: list[Ticks] = []
-    by_chain: list[Any] = []
+    how: list[Ticks] = []
     span = 1 << (len(levels) - 1)
     nodes = np.zeros(1, dtype=np.int64)
     for level in reversed(levels):
         nodes = nodes[nodes < len(level)]
         values = level[nodes] * sign
-        pipeline = _pipeline(values)
-        waves, frame = values[:, -2], values[:, -1]
-        chain = waves * chain_ticks(pipeline, NUMPY) + frame > claim_time
-        refuted = chain | (waves * end_ticks(pipeline) + frame > claim_time)
-        found = nodes[refuted]
-        starts.append(found * span)
-        stops.append(np.minimum((found + 1) * span, len(order)))
-        best.append(values[refuted])
-        by_chain.append(chain[refuted])
-        nodes = nodes[~refuted]
+        kind = _refutation(values, time_limit, beaten)
+        found = np.flatnonzero(kind >= 0)
+        starts.append(nodes[found] * span)
+        stops.append(np.minimum((nodes[found] + 1) * span, len(order)))
+        best.append(values[found])
+        how.append(kind[found])
+        nodes = nodes[kind < 0]
         if span > 1:
             nodes = np.stack([2 * nodes, 2 * nodes + 1], axis=1).ravel()
             span //= 2
@@ -114,25 +150,47 @@ def build_cover(table: Table, claim_time: int) -> Cover:
         start=np.concatenate(starts),
         stop=np.concatenate(stops),
         best=np.concatenate(best),
-        by_chain=np.concatenate(by_chain),
+        how=np.concatenate(how),
         open_works=order[nodes],
     )
-    check_works(table)
-    check_cover(cover, parameters)
+    check_works(table, limits)
+    check_cover(cover, limits)
     return cover
 
 
-def check_works(table: Table) -> None:
-    """No kernel of a work has a deeper ring or a cheaper set-up than the work's bound uses."""
+def _refutation(values: Ticks, time_limit: int | None, beaten: Beaten | None) -> Ticks:
+    """How each node is refuted, -1 where it is not. Shape [N]."""
+    p = SimpleNamespace(**{name: values[:, i] for i, name in enumerate(EXTREMES)})
+    kind = np.full(len(values), -1, dtype=np.int64)
+    bounds = value_bounds(p, NUMPY)
+    if beaten is not None:
+        kind[beaten(bounds)] = VALUES
+    if time_limit is not None:
+        kind[bounds[0] > time_limit] = CLOSED
+        kind[p.frame + p.waves * chain_ticks(p, NUMPY) > time_limit] = CHAIN
+    return kind
+
+
+def check_works(table: Table, limits: Ticks) -> None:
+    """No kernel of a work has a deeper ring, a cheaper set-up or needs less than its extremes.
+
+    ``limits`` [W, E] are the works' extremes.
+    """
     work, kernel = table.rows(np.arange(len(table.first)))
-    deeper = table.kernels.slots[kernel] > table.slots_max[work]
-    cheaper = table.kernels.setup[kernel] < table.setup_min[work]
-    if (deeper | cheaper).any():
+    k = table.kernels
+    smem, registers = (limits[:, EXTREMES.index(name)] for name in ("smem_bytes", "registers"))
+    outside = (
+        (k.slots[kernel] > table.slots_max[work])
+        | (k.setup[kernel] < table.setup_min[work])
+        | (k.smem_bytes[kernel] < smem[work])
+        | (k.registers[kernel] < registers[work])
+    )
+    if outside.any():
         raise ProofError("a work's bound leaves out one of its kernels")
 
 
-def check_cover(cover: Cover, parameters: Ticks) -> None:
-    """Every work in exactly one group or open, and none with a better parameter than its group."""
+def check_cover(cover: Cover, limits: Ticks) -> None:
+    """Every work in exactly one group or open, and none with a better extreme than its group."""
     size = cover.stop - cover.start
     group = np.repeat(np.arange(len(size)), size)
     position = (
@@ -141,11 +199,11 @@ def check_cover(cover: Cover, parameters: Ticks) -> None:
         - np.repeat(np.cumsum(size) - size, size)
     )
     member = cover.order[position]
-    seen = np.bincount(np.concatenate([member, cover.open_works]), minlength=len(parameters))
+    seen = np.bincount(np.concatenate([member, cover.open_works]), minlength=len(limits))
     worse = np.where(
         _DECREASING,
-        parameters[member] <= cover.best[group],
-        parameters[member] >= cover.best[group],
+        limits[member] <= cover.best[group],
+        limits[member] >= cover.best[group],
     )
     if not ((seen == 1).all() and worse.all()):
         raise ProofError("the groups do not partition the space under their own bounds")

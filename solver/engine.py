@@ -2,85 +2,56 @@
 
 An Engine holds one prover and is used by one thread of one process. The body of an answer
 is a pure function of the question, the profile and the model; how long it took is beside it.
+Only where a time limit came first does it depend on the machine.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from solver.config import Config
+from solver.conflict import Unsatisfiable
+from solver.constraints import NONE, Constraints
 from solver.device import DeviceProfile, load_profile
-from solver.errors import InvalidInput, ProofError, Unsupported
-from solver.families import paper, sm90_gemm, sm90_gemm_cost
-from solver.pick import Row, best_rows, find_row
-from solver.problem import CACHES, Problem
-from solver.report import describe_device, predicted, timeline_events
+from solver.errors import ProofError
+from solver.families import paper, sm90_gemm
+from solver.objective import Pareto
+from solver.pick import Front, Row, best_rows, find_row, pareto_front
+from solver.problem import Problem
+from solver.question import Question
+from solver.report import answer_body, simulation_body
 from solver.simulator import Run, simulate
+from solver.solution import Solution
+from solver.space import Space, build_space
 from solver.table import Table
-from solver.units import us_from_ticks
 
 if TYPE_CHECKING:
     from solver.proof import Proof, Prover
+    from solver.smt import Deadline
 
-MODEL_VERSION = "1"
-"""Raised with every change of an equation; constants have the profile's hash."""
-MODELS = ("calibrated", "paper")
-PROOFS = ("full", "none")
-TOP_K_MAX = 64
-DIVERGENCE_MAX = 32
 TIMELINE_EVENTS_MAX = 64
 PLAYED_ITERATIONS_MAX = 20_000
-
-GIVEN = (
-    "the model: its equations and the profile's constants",
-    "its recurrence at tile boundaries: of the Q loads that reach into the next unit the last "
-    "alone waits for the unit before",
-    "the table: numpy's integer parameters, identified by sha256",
-    "the legal set: numpy evaluates the limits that bound it",
-)
-GIVEN_CALIBRATED = "launch registers as NVRTC {nvrtc} reported them, by compile key"
-LEMMAS = {
-    "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
-    "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
-    "random trials for the matrix)",
-    "monotony": "no time falls when a parameter grows, ring depth and early release excepted "
-    "(Z3 for one step in every time; ring depth, iterations and units by random trials)",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked. Raises InvalidInput naming the field that is wrong."""
-
-    problem: Problem
-    device: str = "h200"
-    model: str = "calibrated"
-    proof: str = "full"
-    top_k: int = 1
-    cache: str = "cold"
-    divergence: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_divergence(self.divergence, self.model)
-        if self.model == "paper" and self.cache == "warm":
-            raise InvalidInput("cache", "must be cold in model paper, which knows no caches")
-        for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
-            if getattr(self, name) not in allowed:
-                raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
-        if type(self.top_k) is not int or not 1 <= self.top_k <= TOP_K_MAX:
-            raise InvalidInput("top_k", f"must be an integer between 1 and {TOP_K_MAX}")
+WARM_CONSTRAINTS = Constraints.from_dict({"config": {"stages": {"min": 2}}})
+WRAP_UP_S = 0.01
+"""Kept of a time limit for bounding what is undecided and for writing the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer's body, and beside it the configuration and the milliseconds each step took."""
 
-    config: Config
+    solution: Solution
     body: dict[str, Any]
     timings_ms: dict[str, float] = field(compare=False)
+
+    @property
+    def config(self) -> Config:
+        """The configuration that is answered."""
+        return self.solution.pick.config
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON body."""
@@ -96,38 +67,6 @@ class Simulation:
     def to_dict(self) -> dict[str, Any]:
         """The JSON body."""
         return self.body
-
-
-def check_divergence(divergence: float, model: str) -> None:
-    """Raise InvalidInput unless the factor on compute time is in range and means something."""
-    if type(divergence) not in (int, float) or not 1 <= divergence <= DIVERGENCE_MAX:
-        raise InvalidInput("divergence", f"must be a number between 1 and {DIVERGENCE_MAX}")
-    if divergence != 1 and model != "paper":
-        raise InvalidInput("divergence", f"must be 1 in model {model}; model paper takes it")
-
-
-def tabulate(
-    problem: Problem,
-    device: DeviceProfile,
-    model: str,
-    *,
-    cache: str = "cold",
-    divergence: float = 1.0,
-) -> Table:
-    """The priced legal space for a model name; the published model knows no caches, the
-    calibrated one no ``divergence`` (of a warp's threads: a factor on compute time).
-
-    Raises Unsupported where the device has no family for the calibrated model.
-    """
-    if model == "paper":
-        return paper.tabulate(problem, device, divergence=divergence)
-    if sm90_gemm.NAME not in device.families:
-        raise Unsupported(
-            "device",
-            f"{device.name} runs no kernel family; with model paper it can be asked, and "
-            f"{sm90_gemm.NAME} runs on sm_90a devices",
-        )
-    return sm90_gemm_cost.tabulate(problem, device, cold=cache == "cold")
 
 
 class Engine:
@@ -150,39 +89,65 @@ class Engine:
         for name in devices:
             profile = load_profile(name)
             model = "calibrated" if profile.families else "paper"
-            self.optimize(Question(Problem(4096, 4096, 4096), device=name, model=model))
+            question = Question(Problem(4096, 4096, 4096), device=name, model=model)
+            self.optimize(question)
+            self.optimize(replace(question, time_limit_ms=1, constraints=WARM_CONSTRAINTS))
+        gc.collect()
+        gc.freeze()  # what lives as long as the process is not looked at again
 
-    def optimize(self, question: Question) -> Answer:
-        """The first configuration of the legal space, proved so unless ``proof`` is none."""
+    def optimize(self, question: Question, asked_s: float | None = None) -> Answer:
+        """The first configuration allowed, proved so unless ``proof`` is none.
+
+        A time limit counts from ``asked_s`` (``time.monotonic``), by default from when this
+        process is ready to answer. Raises Unsatisfiable where the constraints allow nothing.
+        """
         device = load_profile(question.device)
+        if question.proof == "full":
+            deadline = self._deadline(question, device, asked_s)
         started = time.perf_counter()
-        table = tabulate(question.problem, device, question.model, **_pricing(question))
-        rows = best_rows(table, question.top_k)
+        space = self._space(question, device)
+        solution = pick(question, device, space)
         picked = time.perf_counter()
-        proof = self._prove(table, rows[0], question) if question.proof == "full" else None
+        if question.proof == "full":
+            solution = solution.proved(self._prove(solution, deadline))
         proved = time.perf_counter()
-        best = rows[0]
-        body = {
-            "problem": question.problem.to_dict(),
-            "operand_bytes": question.problem.operand_bytes,
-            "fits_device_memory": question.problem.operand_bytes <= device.limit("memory_bytes"),
-            "model": question.model,
-            "model_version": MODEL_VERSION,
-            **_pricing(question),
-            "config": best.config.to_dict(),
-            "kernel": _launch(table, best, question.problem, device),
-            "predicted": predicted(table, best.work, best.kernel, question.problem),
-            "proof": _scope(proof, table),
-            "alternatives": [_alternative(row, best) for row in rows[1:]],
-            "device": describe_device(device, question.model),
-        }
         timings = {"pick": (picked - started) * 1e3, "proof": (proved - picked) * 1e3}
-        return Answer(best.config, body, timings)
+        return Answer(solution, answer_body(solution), timings)
 
-    def _prove(self, table: Table, best: Row, question: Question) -> Proof:
-        proof = self.prover.prove(table, best)
-        if question.model == "paper" and self.prover.search(table) != (best.work, best.kernel):
-            raise ProofError("Z3's own search found another row than the pick")
+    def _deadline(
+        self, question: Question, device: DeviceProfile, asked_s: float | None
+    ) -> Deadline:
+        """When the answer is due; what this process builds once is built before, if it counts."""
+        from solver.smt import NEVER, Deadline
+
+        if question.time_limit_ms is None:
+            return NEVER
+        _ = self.prover
+        begun = time.monotonic() if asked_s is None else asked_s
+        allowed_s = question.time_limit_ms / 1e3
+        return Deadline(begun + allowed_s - min(WRAP_UP_S, allowed_s / 2))
+
+    def _space(self, question: Question, device: DeviceProfile) -> Space:
+        try:
+            return build_space(question.problem, device, question.pricing, question.constraints)
+        except Unsatisfiable as conflict:
+            if question.proof == "full":
+                self.prover.refute(conflict)
+            raise
+
+    def _prove(self, solution: Solution, deadline: Deadline) -> Proof:
+        question = solution.question
+        if isinstance(question.objective, Pareto):
+            assert solution.front is not None
+            return self.prover.prove_front(
+                solution.space, solution.front, question.objective, deadline
+            )
+        ranking = question.objective.ranking
+        proof = self.prover.prove(solution.space, solution.rows, ranking, deadline)
+        if question.model == "paper" and not proof.undecided:
+            best = solution.pick
+            if self.prover.search(solution.space.allowed, ranking) != (best.work, best.kernel):
+                raise ProofError("Z3's own search found another row than the pick")
         return proof
 
     def simulate(
@@ -200,32 +165,17 @@ class Engine:
         """
         question = Question(problem, device=device, model=model, divergence=divergence, cache=cache)
         profile = load_profile(device)
-        space = table = tabulate(problem, profile, model, **_pricing(question))
+        table = build_space(problem, profile, question.pricing, NONE).legal
+        best = best_rows(table)[0]
         if model == "paper":
             paper.check(config, problem, profile)
             table = paper.tabulate(problem, profile, stages=config.stages, divergence=divergence)
         else:
             sm90_gemm.check(config, problem, profile)
         row = find_row(table, config)
-        best = best_rows(space)[0]
         run = self._play(table, row)
-        return Simulation(
-            {
-                "problem": problem.to_dict(),
-                "model": question.model,
-                "model_version": MODEL_VERSION,
-                **_pricing(question),
-                "config": config.to_dict(),
-                "kernel": _launch(table, row, problem, profile),
-                "predicted": predicted(table, row.work, row.kernel, problem),
-                "timeline": timeline_events(run.events),
-                "played_whole": _iterations(table, row) <= PLAYED_ITERATIONS_MAX,
-                "limits": _limits(table, row, profile),
-                "gap_to_optimum": row.time / best.time - 1,
-                "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
-                "device": describe_device(profile, question.model),
-            }
-        )
+        whole = _iterations(table, row) <= PLAYED_ITERATIONS_MAX
+        return Simulation(simulation_body(question, profile, table, row, best, run, whole))
 
     @staticmethod
     def _play(table: Table, row: Row) -> Run:
@@ -249,83 +199,17 @@ class Engine:
         return run
 
 
-def _given(table: Table) -> list[str]:
-    """What the proof takes as given."""
-    if table.family == paper.NAME:
-        return list(GIVEN)
-    nvrtc = sm90_gemm.register_table().nvrtc
-    return [*GIVEN, GIVEN_CALIBRATED.format(nvrtc=nvrtc)]
-
-
-def _pricing(question: Question) -> dict[str, Any]:
-    """What besides problem, device and model decides the prices."""
-    return {"cache": question.cache, "divergence": question.divergence}
+def pick(question: Question, device: DeviceProfile, space: Space) -> Solution:
+    """What the question asks for, by the model, not proved yet."""
+    front: Front | None = None
+    if isinstance(question.objective, Pareto):
+        front = pareto_front(space.allowed, question.objective)
+        rows: tuple[Row, ...] = front.points[:1]
+    else:
+        rows = best_rows(space.allowed, question.top_k, question.objective.ranking)
+    return Solution(question, device, space, rows, front)
 
 
 def _iterations(table: Table, row: Row) -> int:
     """k-iterations of the row's critical CTA."""
     return int(table.works.iterations[row.work]) * int(table.works.units[row.work])
-
-
-def _launch(table: Table, row: Row, problem: Problem, device: DeviceProfile) -> dict[str, Any]:
-    c = row.config
-    tiles = -(-problem.m // c.tile_m) * -(-problem.n // c.tile_n)
-    return {
-        "grid": min(tiles * c.split_k, device.limit("sms")),
-        "threads": int(table.kernels.threads[row.kernel]),
-        "smem_bytes": row.smem_bytes,
-        "registers_per_thread": row.registers or None,
-    }
-
-
-def _limits(table: Table, row: Row, device: DeviceProfile) -> list[dict[str, Any]]:
-    """Each resource a block uses, its limit, and the share of it."""
-    threads = int(table.kernels.threads[row.kernel])
-    used = {
-        "smem_bytes": (row.smem_bytes, device.limit("smem_per_block_bytes")),
-        "threads": (threads, device.limit("threads_per_block")),
-    }
-    if row.registers:
-        registers = sm90_gemm.allocated_registers(threads, row.registers)
-        used["registers"] = (registers, device.limit("registers_per_sm"))
-    return [
-        {"name": name, "used": value, "limit": limit, "share": value / limit}
-        for name, (value, limit) in used.items()
-    ]
-
-
-def _alternative(row: Row, best: Row) -> dict[str, Any]:
-    return {
-        "config": row.config.to_dict(),
-        "time_us": us_from_ticks(row.time),
-        "wait_us": us_from_ticks(row.wait),
-        "smem_bytes": row.smem_bytes,
-        "registers_per_thread": row.registers or None,
-        "gap": row.time / best.time - 1,
-    }
-
-
-def _scope(proof: Proof | None, table: Table) -> dict[str, Any]:
-    space = {"configurations": table.size}
-    if proof is None:
-        return {"status": "not_requested", "space": space}
-    return {
-        "status": "optimal",
-        "space": space,
-        "scope": {
-            "claim": "no legal configuration comes before this one in (time, MATH wait, shared "
-            "memory, registers, configuration fields in order), by the model",
-            "configurations": proof.configurations,
-            "groups": proof.groups,
-            "refuted_by_group_bound": proof.refuted_by_group,
-            "refuted_exactly": proof.refuted_exactly,
-            "finalists_over_event_arrays": proof.finalists,
-            "unrolled_iterations": proof.unrolled,
-            "lemmas": LEMMAS,
-            "controls": "asked of false claims, one tick more time and one tick more wait, the "
-            "same solver found a row that comes before each",
-            "table_sha256": proof.table_sha256,
-            "given": _given(table),
-            "timeline": timeline_events(proof.timeline),
-        },
-    }

@@ -1,12 +1,13 @@
-"""The pick: the first row of the legal space in the lexicographic order of the claim.
+"""The pick: the first row of the space in the ranking asked for, and Pareto fronts.
 
-Order: time, MATH wait, shared memory, registers, then the configuration's fields. A work's
-bound (its deepest ring, its cheapest set-up) is never above any of its rows, so only works
-whose bound reaches the best row are opened.
+Default ranking: time, MATH wait, shared memory, registers, then the configuration's fields. A
+work's bound (its deepest ring, its cheapest set-up) is never above any of its rows' times, so
+that where time comes first only works whose bound reaches the best row are opened.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,12 @@ import numpy as np
 
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidProblem
+from solver.objective import DEFAULT, Pareto, Ranking, Values
 from solver.recurrence import Ticks, end_ticks, wait_ticks
 from solver.table import Table
+
+SLACK = 1e-9
+"""Relative width within which floating-point scores are compared exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +36,31 @@ class Row:
     registers: int
 
     @property
-    def order(self) -> tuple[int, int, int, int, Config]:
-        """The key by which rows are compared."""
-        return (self.time, self.wait, self.smem_bytes, self.registers, self.config)
+    def values(self) -> Values:
+        """Time, wait, shared memory, registers."""
+        return (self.time, self.wait, self.smem_bytes, self.registers)
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """The key of the default ranking."""
+        return (*self.values, self.config)
+
+    def key(self, ranking: Ranking) -> tuple[Any, ...]:
+        """The key by which rows are compared in a ranking."""
+        return (*ranking.ranks(self.values), self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Every trade-off: one row for each vector of axes values that no candidate dominates.
+
+    ``best_time`` is the least time of the space and ``time_limit`` the most a candidate may
+    take, both in ticks. Points are sorted by their vectors.
+    """
+
+    points: tuple[Row, ...]
+    best_time: int
+    time_limit: int
 
 
 def work_bounds(table: Table) -> Ticks:
@@ -51,22 +78,58 @@ def price(table: Table, work: Any, kernel: Any) -> tuple[Ticks, Ticks]:
     return time, table.works.waves[work] * wait_ticks(pipeline, end)
 
 
-def best_rows(table: Table, count: int = 1) -> tuple[Row, ...]:
-    """The first ``count`` rows of the order; fewer where the space is smaller."""
+def best_rows(table: Table, count: int = 1, ranking: Ranking = DEFAULT.ranking) -> tuple[Row, ...]:
+    """The first ``count`` rows of a ranking; fewer where the space is smaller."""
     if not table.size:
         raise InvalidProblem("m", f"no configuration of {table.family} is legal for this problem")
-    bounds = work_bounds(table)
-    opened = 8 + count
-    ranked = np.argsort(bounds, kind="stable") if opened < len(bounds) else np.arange(len(bounds))
-    work, kernel = table.rows(ranked[:opened])
-    time, _ = price(table, work, kernel)
-    kept = min(count, len(time)) - 1
-    threshold = np.partition(time, kept)[kept] if len(time) >= count else np.iinfo(np.int64).max
-    work, kernel = table.rows(np.flatnonzero(bounds <= threshold))
-    time, wait = price(table, work, kernel)
-    near = np.flatnonzero(time <= threshold)
-    rows = [_row(table, int(work[i]), int(kernel[i]), int(time[i]), int(wait[i])) for i in near]
-    return tuple(sorted(rows, key=lambda row: row.order)[:count])
+    works = _works_within_reach(table, count) if ranking.by_time else np.arange(len(table.first))
+    work, kernel = table.rows(works)
+    values = _values(table, work, kernel)
+    first = ranking.approximate(values)
+    kept = min(count, len(first)) - 1
+    threshold = np.partition(first, kept)[kept]
+    near = np.flatnonzero(first <= threshold + abs(threshold) * SLACK)
+    rows = _rows(table, work[near], kernel[near], values[:, near])
+    return tuple(sorted(rows, key=lambda row: row.key(ranking))[:count])
+
+
+def rows_before(table: Table, row: Row, ranking: Ranking) -> tuple[Ticks, Ticks]:
+    """(work, kernel) of all rows that come before a row, which may be another table's."""
+    work, kernel = table.rows(np.arange(len(table.first)))
+    values = _values(table, work, kernel)
+    first = ranking.approximate(values)
+    mine = float(ranking.ranks(row.values)[0])
+    before = first < mine * (1 - SLACK)
+    key = row.key(ranking)
+    near = np.flatnonzero(~before & (first <= mine * (1 + SLACK)))
+    close = _rows(table, work[near], kernel[near], values[:, near])
+    before[near] = [other.key(ranking) < key for other in close]
+    return work[before], kernel[before]
+
+
+def pareto_front(table: Table, pareto: Pareto) -> Front:
+    """The whole front of a table that is not empty.
+
+    Each point is the first of its vector in the default order.
+    """
+    best_time = best_rows(table)[0].time
+    limit = pareto.time_limit(best_time)
+    work, kernel = table.rows(np.flatnonzero(work_bounds(table) <= limit))
+    values = _values(table, work, kernel)
+    within = values[0] <= limit
+    work, kernel, values = work[within], kernel[within], values[:, within]
+    vectors = values[list(pareto.columns)]
+    order = np.lexsort(vectors[::-1])
+    points = []
+    while order.size:
+        # The first in lexicographic order is dominated by none that is left.
+        vector = vectors[:, order[0]]
+        left = vectors[:, order]
+        equal = order[(left == vector[:, None]).all(axis=0)]
+        rows = _rows(table, work[equal], kernel[equal], values[:, equal])
+        points.append(min(rows, key=lambda row: row.order))
+        order = order[(left < vector[:, None]).any(axis=0)]
+    return Front(tuple(points), best_time, limit)
 
 
 def find_row(table: Table, config: Config) -> Row:
@@ -78,18 +141,35 @@ def find_row(table: Table, config: Config) -> Row:
         columns = table.kernels.config.items()
         match = [column[kernels] == values[name] for name, column in columns]
         for kernel in kernels[np.all(match, axis=0)] if match else kernels:
-            time, wait = price(table, np.array([work]), np.array([kernel]))
-            return _row(table, int(work), int(kernel), int(time[0]), int(wait[0]))
+            at = (np.array([work]), np.array([kernel]))
+            return _rows(table, *at, _values(table, *at))[0]
     raise IllegalConfig("config", f"is not in the legal space of {table.family} for this problem")
 
 
-def _row(table: Table, work: int, kernel: int, time: int, wait: int) -> Row:
-    return Row(
-        work=work,
-        kernel=kernel,
-        config=table.config(work, kernel),
-        time=time,
-        wait=wait,
-        smem_bytes=int(table.kernels.smem_bytes[kernel]),
-        registers=int(table.kernels.registers[kernel]),
-    )
+def _works_within_reach(table: Table, count: int) -> Ticks:
+    """Works among which the ``count`` fastest rows are."""
+    bounds = work_bounds(table)
+    opened = 8 + count
+    if opened >= len(bounds):
+        return np.arange(len(bounds))
+    # Argpartition's order among equals may differ: it decides what is opened, not what is best.
+    ranked = np.argpartition(bounds, opened)[:opened]
+    time, _ = price(table, *table.rows(ranked))
+    if len(time) < count:
+        return np.arange(len(bounds))
+    return np.flatnonzero(bounds <= np.partition(time, count - 1)[count - 1])
+
+
+def _values(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
+    """Time, wait, shared memory and registers of rows. Shape [4, R]."""
+    time, wait = price(table, work, kernel)
+    return np.stack([time, wait, table.kernels.smem_bytes[kernel], table.kernels.registers[kernel]])
+
+
+def _rows(
+    table: Table, work: Sequence[int] | Ticks, kernel: Sequence[int] | Ticks, values: Ticks
+) -> list[Row]:
+    return [
+        Row(int(w), int(k), table.config(int(w), int(k)), *numbers)
+        for w, k, numbers in zip(work, kernel, values.T.tolist(), strict=True)
+    ]

@@ -79,7 +79,20 @@ class _Numpy:
     quotient = staticmethod(np.floor_divide)
 
 
+class _Integers:
+    maximum = staticmethod(max)
+
+    @staticmethod
+    def where(condition: bool, a: int, b: int) -> int:
+        return a if condition else b
+
+    @staticmethod
+    def quotient(a: int, b: int) -> int:
+        return a // b
+
+
 NUMPY: Algebra = _Numpy()
+INTEGERS: Algebra = _Integers()
 
 
 def first_unit_end(p: Any, ops: Algebra) -> Any:

@@ -1,17 +1,238 @@
-"""Priced rows in the user's units."""
+"""Solutions and priced rows as JSON, in the user's units."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solver.device import DeviceProfile
-from solver.pick import price
+from solver.families import paper, sm90_gemm
+from solver.objective import Pareto
+from solver.pick import Row, price
 from solver.problem import Problem
-from solver.simulator import Event
+from solver.question import Question
+from solver.simulator import Event, Run
+from solver.solution import Solution
 from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
+
+if TYPE_CHECKING:
+    from solver.proof import Proof
+
+MODEL_VERSION = "1"
+"""Raised with every change of an equation; constants have the profile's hash."""
+
+GIVEN = (
+    "the model: its equations and the profile's constants",
+    "its recurrence at tile boundaries: of the Q loads that reach into the next unit the last "
+    "alone waits for the unit before",
+    "the table: numpy's integer parameters, identified by sha256",
+    "the legal set: numpy evaluates the limits that bound it",
+)
+GIVEN_CALIBRATED = "launch registers as NVRTC {nvrtc} reported them, by compile key"
+LEMMAS = {
+    "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
+    "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
+    "random trials for the matrix)",
+    "monotony": "no time falls when a parameter grows, ring depth and early release excepted "
+    "(Z3 for one step in every time; ring depth, iterations and units by random trials)",
+}
+RANK_WORDS = {
+    "score": "weighted score",
+    "time": "time",
+    "wait": "MATH wait",
+    "smem": "shared memory",
+    "registers": "registers",
+}
+
+
+def answer_body(solution: Solution) -> dict[str, Any]:
+    """The JSON body of an answer."""
+    question, best, table = solution.question, solution.pick, solution.space.allowed
+    problem, device = question.problem, solution.device
+    body = {
+        "problem": problem.to_dict(),
+        "operand_bytes": problem.operand_bytes,
+        "fits_device_memory": problem.operand_bytes <= device.limit("memory_bytes"),
+        "model_version": MODEL_VERSION,
+        **question.to_dict(),
+        "config": best.config.to_dict(),
+        "kernel": launch(table, best),
+        "predicted": predicted(table, best.work, best.kernel, problem),
+        "proof": _proof(solution),
+        "alternatives": [listed_row(solution, row) for row in solution.rows[1:]],
+        "device": describe_device(device, question.model),
+    }
+    if (score := solution.score(best)) is not None:
+        body["score"] = score
+    if solution.front is not None:
+        body["front"] = [listed_row(solution, row) for row in solution.listed]
+        body["front_size"] = len(solution.front.points)
+        body["complete"] = complete(solution)
+    return body
+
+
+def simulation_body(
+    question: Question,
+    device: DeviceProfile,
+    table: Table,
+    row: Row,
+    best: Row,
+    run: Run,
+    played_whole: bool,
+) -> dict[str, Any]:
+    """The JSON body of a simulation."""
+    asked = question.to_dict()
+    return {
+        "problem": question.problem.to_dict(),
+        "model_version": MODEL_VERSION,
+        **{name: asked[name] for name in ("model", "cache", "divergence")},
+        "config": row.config.to_dict(),
+        "kernel": launch(table, row),
+        "predicted": predicted(table, row.work, row.kernel, question.problem),
+        "timeline": timeline_events(run.events),
+        "played_whole": played_whole,
+        "limits": limits(table, row, device),
+        "gap_to_optimum": row.time / best.time - 1,
+        "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
+        "device": describe_device(device, question.model),
+    }
+
+
+def launch(table: Table, row: Row) -> dict[str, Any]:
+    """What the configuration's launch takes."""
+    return {
+        "grid": int(table.works.active[row.work]),
+        "threads": int(table.kernels.threads[row.kernel]),
+        "smem_bytes": row.smem_bytes,
+        "registers_per_thread": row.registers or None,
+    }
+
+
+def limits(table: Table, row: Row, device: DeviceProfile) -> list[dict[str, Any]]:
+    """Each resource a block uses, its limit, and the share of it."""
+    threads = int(table.kernels.threads[row.kernel])
+    used = {
+        "smem_bytes": (row.smem_bytes, device.limit("smem_per_block_bytes")),
+        "threads": (threads, device.limit("threads_per_block")),
+    }
+    if row.registers:
+        registers = sm90_gemm.allocated_registers(threads, row.registers)
+        used["registers"] = (registers, device.limit("registers_per_sm"))
+    return [
+        {"name": name, "used": value, "limit": limit, "share": value / limit}
+        for name, (value, limit) in used.items()
+    ]
+
+
+def listed_row(solution: Solution, row: Row) -> dict[str, Any]:
+    """An alternative, or a point of a front."""
+    body = {
+        "config": row.config.to_dict(),
+        "time_us": us_from_ticks(row.time),
+        "wait_us": us_from_ticks(row.wait),
+        "smem_bytes": row.smem_bytes,
+        "registers_per_thread": row.registers or None,
+        "gap": solution.gap(row),
+    }
+    if (score := solution.score(row)) is not None:
+        body["score"] = score
+    return body
+
+
+def space_counts(solution: Solution) -> dict[str, int]:
+    """Legal configurations, those the constraints leave out, and those that competed."""
+    return {
+        "legal": solution.space.legal.size,
+        "excluded_by_constraints": solution.space.excluded,
+        "configurations": solution.space.allowed.size,
+    }
+
+
+def complete(solution: Solution) -> bool:
+    """Whether the whole front is listed, and proved where a proof was asked for."""
+    if solution.front is None or (solution.proof is not None and solution.proof.undecided):
+        return False
+    return len(solution.listed) == len(solution.front.points)
+
+
+def claim_words(solution: Solution) -> str:
+    """What the proof shows, in words."""
+    objective = solution.question.objective
+    allowed = "allowed" if solution.question.constraints.bounds else "legal"
+    if isinstance(objective, Pareto):
+        axes = ", ".join(RANK_WORDS[name] for name in objective.axes)
+        return (
+            f"every {allowed} configuration within {objective.within:g} times the least time is "
+            f"nowhere better in ({axes}) than some point of the front, and no point is than "
+            "another, by the model"
+        )
+    ranks = ", ".join(RANK_WORDS[name] for name in objective.ranking.names)
+    further = ", and the alternatives are the next ones" if len(solution.rows) > 1 else ""
+    return (
+        f"no {allowed} configuration comes before this one in ({ranks}, configuration fields in "
+        f"order){further}, by the model"
+    )
+
+
+def _proof(solution: Solution) -> dict[str, Any]:
+    proof, space = solution.proof, space_counts(solution)
+    if proof is None:
+        return {"status": "not_requested", "space": space}
+    if proof.undecided:
+        return {"status": "timeout", "space": space, **_remaining(solution, proof)}
+    objective = solution.question.objective
+    if isinstance(objective, Pareto):
+        controls = "no point of the front is beaten by another: each is needed"
+    else:
+        first, second = (RANK_WORDS[name] for name in objective.ranking.names[:2])
+        controls = (
+            f"asked of false claims, one more in {first} and one more in {second}, the same "
+            "solver found a row that comes before each"
+        )
+    return {
+        "status": "optimal",
+        "space": space,
+        "scope": {
+            "claim": claim_words(solution),
+            "configurations": proof.configurations,
+            "excluded_by_constraints": proof.excluded,
+            "groups": proof.groups,
+            "refuted_by_group_bound": proof.refuted_by_group,
+            "refuted_exactly": proof.refuted_exactly,
+            "finalists_over_event_arrays": proof.finalists,
+            "listed": proof.listed,
+            "unrolled_iterations": proof.unrolled,
+            "lemmas": LEMMAS,
+            "controls": controls,
+            "table_sha256": proof.table_sha256,
+            "given": _given(table=solution.space.allowed),
+            "timeline": timeline_events(proof.timeline),
+        },
+    }
+
+
+def _remaining(solution: Solution, proof: Proof) -> dict[str, Any]:
+    """What is not proved: how many configurations, and how much better one of them may be."""
+    objective = solution.question.objective
+    if isinstance(objective, Pareto):
+        rank, best = "time", solution.front.best_time if solution.front else 0
+    else:
+        rank, best = objective.ranking.names[0], solution.first_rank(solution.pick)
+    return {
+        "undecided": proof.undecided,
+        "gap": 1 - proof.lower_bound / best if best else 0.0,
+        "gap_in": rank,
+    }
+
+
+def _given(table: Table) -> list[str]:
+    """What the proof takes as given."""
+    if table.family == paper.NAME:
+        return list(GIVEN)
+    nvrtc = sm90_gemm.register_table().nvrtc
+    return [*GIVEN, GIVEN_CALIBRATED.format(nvrtc=nvrtc)]
 
 
 def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[str, Any]:

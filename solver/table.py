@@ -21,15 +21,19 @@ LOAD_PATHS = ("loads", "l2", "memory")
 """The SM's own path, the L2 it shares, the device memory it shares."""
 
 
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
 @dataclass(frozen=True, slots=True)
 class Works:
     """Parameters of W works: the recurrence's (``solver.recurrence``), and what frames it.
 
     ``waves`` rounds of such CTAs follow one another (1 where the kernel is persistent).
     ``fixed`` precedes the first load (launch), ``store`` follows the last MATH (epilogue,
-    split-K reduction); both in ticks. ``load_path`` indexes LOAD_PATHS: what a load waits for
-    most. ``clock_mhz`` is the SM clock the cycles were priced
-    at, 0 in a model without one. ``config`` holds the configuration fields a work fixes.
+    split-K reduction); both in ticks. ``active`` CTAs are launched, one an SM. ``load_path``
+    indexes LOAD_PATHS: what a load waits for most. ``clock_mhz`` is the SM clock the cycles
+    were priced at, 0 in a model without one. ``config`` holds the configuration fields a work
+    fixes.
     """
 
     load: Ticks
@@ -42,6 +46,7 @@ class Works:
     waves: Ticks
     fixed: Ticks
     store: Ticks
+    active: Ticks
     load_path: Ticks
     clock_mhz: Ticks
     config: Mapping[str, Ticks]
@@ -86,6 +91,40 @@ class Table:
         offset = np.arange(len(work)) - np.repeat(np.cumsum(count) - count, count)
         return work, self.first[work] + offset
 
+    def column(self, variable: str) -> tuple[bool, Ticks]:
+        """(whether it is the works', the column) of a variable that constraints may name.
+
+        ``smem_bytes``, ``registers_per_thread``, ``sms`` or ``config.`` and a field.
+        """
+        if variable == "sms":
+            return True, self.works.active
+        if variable == "smem_bytes":
+            return False, self.kernels.smem_bytes
+        if variable == "registers_per_thread":
+            return False, self.kernels.registers
+        field = variable.removeprefix("config.")
+        if field in self.works.config:
+            return True, self.works.config[field]
+        return False, self.kernels.config[field]
+
+    def restrict(self, keep_works: Mask, keep_kernels: Mask) -> Table:
+        """The table without the works and kernels that are not kept, in the same order."""
+        rank = np.concatenate([[0], np.cumsum(keep_kernels)])
+        count = rank[self.first + self.count] - rank[self.first]
+        works = np.flatnonzero(keep_works & (count > 0))
+        kernels = np.flatnonzero(keep_kernels)
+        first, count = rank[self.first[works]], count[works]
+        kept = _take(self.kernels, kernels)
+        return Table(
+            family=self.family,
+            works=_take(self.works, works),
+            kernels=kept,
+            first=first,
+            count=count,
+            slots_max=extremes(np.maximum, kept.slots, first, count),
+            setup_min=extremes(np.minimum, kept.setup, first, count),
+        )
+
     def launch_ticks(self, work: Any, setup: Any, end: Any) -> Ticks:
         """Time of whole launches whose critical CTA ends at ``end``: launch, waves, last store."""
         w = self.works
@@ -125,3 +164,44 @@ class Table:
         for column in (self.first, self.count, self.slots_max, self.setup_min):
             digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
         return digest.hexdigest()
+
+
+def largest_grid(work_units: Ticks, sms: int, grids: Ticks | None) -> Ticks:
+    """CTAs launched for so many units of work: the largest allowed count that leaves none idle.
+
+    ``grids`` are the allowed counts, ascending; any up to ``sms`` without. Where none is small
+    enough the count is the unconstrained one, which no allowed count equals.
+    """
+    free: Ticks = np.minimum(work_units, sms)
+    if grids is None or not len(grids):
+        return free
+    at = np.searchsorted(grids, work_units, side="right") - 1
+    return np.where(at >= 0, grids[np.maximum(at, 0)], free)
+
+
+def _take(part: Any, rows: Ticks) -> Any:
+    """Works or kernels, the given rows of every column."""
+    columns = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if field.name == "config":
+            columns[field.name] = {name: column[rows] for name, column in value.items()}
+        else:
+            columns[field.name] = value[rows]
+    return type(part)(**columns)
+
+
+def extremes(reduce: np.ufunc, column: Ticks, first: Ticks, count: Ticks) -> Ticks:
+    """``reduce`` (np.minimum, np.maximum) of a kernel column over each work's kernels. Shape [W].
+
+    Slices may be shared by works; none is empty and none overlaps another in part.
+    """
+    if not first.size:
+        return first
+    start, slice_of = np.unique(first, return_inverse=True)
+    stop = np.zeros_like(start)
+    stop[slice_of] = first + count
+    ends = np.stack([start, stop], axis=1).ravel()
+    padded = np.append(column, column[-1:])  # the last slice may end with the column
+    by_slice: Ticks = reduce.reduceat(padded, ends)[::2]
+    return by_slice[slice_of]

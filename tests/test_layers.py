@@ -38,7 +38,7 @@ def test_one_module_imports_z3() -> None:
         for path in (ROOT / layer).rglob("*.py")
         if "z3" in imports(path)
     ]
-    assert users == ["solver/proof.py"]
+    assert users == ["solver/smt.py"]
 
 
 def test_a_bare_gpu_host_picks_and_benches_without_z3_or_the_http_edge() -> None:
@@ -47,7 +47,8 @@ import sys
 for name in {EDGE}:
     sys.modules[name] = None
 import kernels.bench, kernels.verify, kernels.table
-from solver.engine import Engine, Question
+from solver.engine import Engine
+from solver.question import Question
 from solver.problem import Problem
 answer = Engine().optimize(Question(Problem(512, 512, 512), proof="none"))
 print(answer.to_dict()["proof"]["status"])

@@ -15,7 +15,7 @@ from solver.device import DeviceProfile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.problem import Problem
 from solver.recurrence import Ticks
-from solver.table import Kernels, Table, Works
+from solver.table import Kernels, Table, Works, largest_grid
 from solver.units import TICKS_PER_US
 
 NAME = "paper"
@@ -38,12 +38,14 @@ def tabulate(
     *,
     stages: int | None = None,
     divergence: float = 1.0,
+    grids: Ticks | None = None,
 ) -> Table:
     """The published space priced for one problem; each row is a work of its own.
 
     With two DMA warps A and B load side by side, b = max(b_A, b_B); with one, b_A + b_B.
-    ``stages`` replaces "as many as fit"; ``divergence`` multiplies compute time. Raises
-    InvalidProblem where no tile fits the device.
+    ``stages`` replaces "as many as fit"; ``divergence`` multiplies compute time; ``grids``
+    are the counts of CTAs a wave may have, all without. Raises InvalidProblem where no tile
+    fits the device.
     """
     k = {name: constant.value for name, constant in device.model(NAME).items()}
     grid = []
@@ -66,6 +68,7 @@ def tabulate(
         work_us = tile_m * tile_n * TILE_K / k["math_macs_per_us"]
     math_us = (k["math_startup_us"] + work_us) * divergence
     tiles = -(-problem.m // tile_m) * -(-problem.n // tile_n)
+    active = largest_grid(tiles, device.limit("sms"), grids)
     rows = len(grid)
     none, one = np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.int64)
 
@@ -97,9 +100,10 @@ def tabulate(
             epilogue=none,
             iterations=-(-problem.k // TILE_K) * one,
             units=one,
-            waves=-(-tiles // device.limit("sms")),
+            waves=-(-tiles // active),
             fixed=ticks(k["init_us"]),
             store=none,
+            active=active,
             load_path=none,
             clock_mhz=none,
             config=fixed,

@@ -247,8 +247,26 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class BlockLimits:
+    """What a device lets one block have."""
+
+    smem_bytes: int
+    registers: int
+    threads: int
+
+    @classmethod
+    def of(cls, device: DeviceProfile) -> BlockLimits:
+        """The device's own."""
+        return cls(
+            smem_bytes=device.limit("smem_per_block_bytes"),
+            registers=device.limit("registers_per_sm"),
+            threads=device.limit("threads_per_block"),
+        )
+
+
 def kernel_limits(
-    columns: Mapping[str, Any], element_bytes: int, device: DeviceProfile, registers: Any
+    columns: Mapping[str, Any], element_bytes: int, block: BlockLimits, registers: Any
 ) -> tuple[Limit, ...]:
     """What holds or fails on a device whatever the problem, element-wise over columns.
 
@@ -264,9 +282,6 @@ def kernel_limits(
         [WARPGROUP * (dma + w * math) for w, (dma, math) in ROLE_REGISTERS.items()],
         0,
     )
-    smem_limit = device.limit("smem_per_block_bytes")
-    register_limit = device.limit("registers_per_sm")
-    thread_limit = device.limit("threads_per_block")
     return (
         Limit(
             "stages",
@@ -275,14 +290,14 @@ def kernel_limits(
         ),
         Limit(
             "stages",
-            smem_bytes(columns, element_bytes) <= smem_limit,
-            f"shared memory must be at most {smem_limit} bytes per block",
+            smem_bytes(columns, element_bytes) <= block.smem_bytes,
+            f"shared memory must be at most {block.smem_bytes} bytes per block",
         ),
         Limit("tile_n", registers > 0, "the accumulators must fit: the compiler refuses this tile"),
         Limit(
             "math_warpgroups",
-            allocated <= register_limit,
-            f"threads x registers must be at most {register_limit} per SM",
+            allocated <= block.registers,
+            f"threads x registers must be at most {block.registers} per SM",
         ),
         Limit(
             "register_split",
@@ -292,8 +307,8 @@ def kernel_limits(
         ),
         Limit(
             "math_warpgroups",
-            block_threads <= thread_limit,
-            f"threads must be at most {thread_limit} per block",
+            block_threads <= block.threads,
+            f"threads must be at most {block.threads} per block",
         ),
     )
 
@@ -344,7 +359,9 @@ def check(config: Config, problem: Problem, device: DeviceProfile) -> None:
     registers = register_table().registers.get(key.name, 0)
     columns = config.to_dict()
     refuse_broken(domain_limits(columns), columns)
-    refuse_broken(kernel_limits(columns, problem.element_bytes, device, registers), columns)
+    refuse_broken(
+        kernel_limits(columns, problem.element_bytes, BlockLimits.of(device), registers), columns
+    )
     refuse_broken(launch_limits(columns, problem, device.limit("sms")), columns)
 
 

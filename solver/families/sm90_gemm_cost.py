@@ -11,8 +11,8 @@ flight, split, raster), a *row* adds what only changes ring depth or threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from solver.device import DeviceProfile
 from solver.families import sm90_gemm as family
 from solver.problem import Problem
 from solver.recurrence import Ticks
-from solver.table import Kernels, Table, Works
+from solver.table import Kernels, Table, Works, largest_grid
 from solver.units import TICKS_PER_US
 
 KERNEL_FIELDS = (
@@ -48,8 +48,8 @@ Columns = Mapping[str, Ticks]
 class KernelSpace:
     """Every legal kernel of the family on one device, whatever the problem.
 
-    ``works`` has one entry per distinct combination of WORK_FIELDS; the kernels of work w
-    are the slice ``first[w] : first[w] + count[w]``, with their extremes beside it.
+    ``kernels`` have no set-up time yet. ``works`` has one entry per distinct combination of
+    WORK_FIELDS; the kernels of work w are the slice ``first[w] : first[w] + count[w]``.
     """
 
     kernels: Kernels
@@ -57,12 +57,11 @@ class KernelSpace:
     first: Ticks
     count: Ticks
     slots_max: Ticks
-    setup_min: Ticks
 
 
-@cache
-def kernel_space(device: DeviceProfile, dtype: str, element_bytes: int) -> KernelSpace:
-    """The legal kernels, sorted by work; built once per device and dtype."""
+@lru_cache(maxsize=16)
+def kernel_space(block: family.BlockLimits, dtype: str, element_bytes: int) -> KernelSpace:
+    """The legal kernels, sorted by work; built once for a block's limits and dtype."""
     table = family.register_table().registers
     grid = [
         (
@@ -87,7 +86,7 @@ def kernel_space(device: DeviceProfile, dtype: str, element_bytes: int) -> Kerne
     columns = {name: values[:, i] for i, name in enumerate(KERNEL_FIELDS)}
     registers = values[:, -1]
     legal = np.ones(len(values), dtype=bool)
-    for limit in family.kernel_limits(columns, element_bytes, device, registers):
+    for limit in family.kernel_limits(columns, element_bytes, block, registers):
         legal &= limit.holds
     columns = {name: column[legal] for name, column in columns.items()}
     work_key = np.stack([columns[name] for name in WORK_FIELDS], axis=1)
@@ -95,10 +94,9 @@ def kernel_space(device: DeviceProfile, dtype: str, element_bytes: int) -> Kerne
     order = np.argsort(inverse, kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
     threads = family.threads(columns)
-    per_warpgroup = device.constant(family.NAME, "launch_warpgroup_us") * TICKS_PER_US
     kernels = Kernels(
         slots=family.usable_slots(columns),
-        setup=np.rint(per_warpgroup * threads / family.WARPGROUP).astype(np.int64),
+        setup=np.zeros_like(threads),
         smem_bytes=family.smem_bytes(columns, element_bytes),
         registers=registers[legal][order],
         threads=threads,
@@ -112,7 +110,6 @@ def kernel_space(device: DeviceProfile, dtype: str, element_bytes: int) -> Kerne
         first=first,
         count=count,
         slots_max=np.maximum.reduceat(kernels.slots, first),
-        setup_min=np.minimum.reduceat(kernels.setup, first),
     )
 
 
@@ -131,11 +128,17 @@ def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tu
 
 
 def work_cost(
-    problem: Problem, device: DeviceProfile, rows: Mapping[str, Any], *, cold: bool = True
+    problem: Problem,
+    device: DeviceProfile,
+    rows: Mapping[str, Any],
+    *,
+    cold: bool = True,
+    grids: Ticks | None = None,
 ) -> Works:
     """Price work rows (integer arrays under WORK_FIELDS and LAUNCH_FIELDS).
 
-    ``cold``: A and B come from device memory; otherwise the L2 holds them already.
+    ``cold``: A and B come from device memory; otherwise the L2 holds them already. ``grids``
+    are the counts of CTAs a launch may have (``solver.table.largest_grid``); all without.
     """
     k = {name: constant.value for name, constant in device.model(family.NAME).items()}
     sms = device.limit("sms")
@@ -149,8 +152,8 @@ def work_cost(
     k_iterations = -(-problem.k // bk)
     iterations = -(-k_iterations // split)
     work_units = tiles * split
-    units = -(-work_units // sms)
-    active = np.minimum(work_units, sms)
+    active = largest_grid(work_units, sms, grids)
+    units = -(-work_units // active)
 
     # MATH: one k-iteration of one warpgroup, then of all that share the tensor cores.
     blocks = bm // (family.MMA_M * warpgroups)
@@ -260,26 +263,33 @@ def work_cost(
         waves=np.ones(np.shape(bm), dtype=np.int64),
         fixed=np.rint(np.full(np.shape(bm), k["launch_us"] * TICKS_PER_US)).astype(np.int64),
         store=ticks(last),
+        active=np.asarray(active, dtype=np.int64),
         load_path=load_path.astype(np.int64),
         clock_mhz=np.rint(clock_ghz * 1e3).astype(np.int64),
         config={name: np.asarray(rows[name]) for name in (*WORK_FIELDS, *LAUNCH_FIELDS)},
     )
 
 
-def tabulate(problem: Problem, device: DeviceProfile, *, cold: bool = True) -> Table:
+def tabulate(
+    problem: Problem, device: DeviceProfile, *, cold: bool = True, grids: Ticks | None = None
+) -> Table:
     """The priced legal space of one problem on one device, its inputs cold or in the L2.
+
+    ``grids``: as ``work_cost`` takes them; what is legal does not depend on them.
 
     Raises InvalidProblem where the family can't take the problem.
     """
     family.problem_limits(problem)
-    space = kernel_space(device, problem.dtype, problem.element_bytes)
+    space = kernel_space(family.BlockLimits.of(device), problem.dtype, problem.element_bytes)
     rows, index = work_rows(problem, device, space)
+    per_warpgroup = device.constant(family.NAME, "launch_warpgroup_us") * TICKS_PER_US
+    setup = np.rint(per_warpgroup * space.kernels.threads / family.WARPGROUP).astype(np.int64)
     return Table(
         family=family.NAME,
-        works=work_cost(problem, device, rows, cold=cold),
-        kernels=space.kernels,
+        works=work_cost(problem, device, rows, cold=cold, grids=grids),
+        kernels=replace(space.kernels, setup=setup),
         first=space.first[index],
         count=space.count[index],
         slots_max=space.slots_max[index],
-        setup_min=space.setup_min[index],
+        setup_min=np.minimum.reduceat(setup, space.first)[index],
     )

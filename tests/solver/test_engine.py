@@ -8,9 +8,10 @@ import time
 import pytest
 
 from solver.config import Config
-from solver.engine import Engine, Question
+from solver.engine import Engine
 from solver.errors import IllegalConfig, InvalidInput, InvalidProblem, UnknownDevice
 from solver.problem import MAX_EXTENT, Problem
+from solver.question import Question
 
 
 @pytest.fixture(scope="module")

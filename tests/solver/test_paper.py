@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solver.brute_force import brute_force
 from solver.config import Config
 from solver.device import DeviceProfile, device_names, load_profile
-from solver.engine import Engine, Question
+from solver.engine import Engine
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import paper
+from solver.oracle import brute_force
 from solver.pick import best_rows, price
 from solver.problem import Problem
 from solver.proof import Prover
+from solver.question import Question
 from solver.units import TICKS_PER_US
 
 A6000 = load_profile("a6000")

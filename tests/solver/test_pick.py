@@ -7,13 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from solver.brute_force import brute_force
 from solver.device import load_profile
-from solver.engine import tabulate
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm
+from solver.oracle import brute_force
 from solver.pick import best_rows, find_row, price, work_bounds
 from solver.problem import Problem
+from solver.space import tabulate
 from solver.suites import load_suite
 
 H200 = load_profile("h200")

@@ -7,10 +7,11 @@ import pytest
 from bench.derive_profiles import derive, read
 from bench.profiles_page import PAGE, page
 from solver.device import PROVENANCES, device_names, load_profile
-from solver.engine import Engine, Question
+from solver.engine import Engine
 from solver.errors import InvalidInput, UnknownDevice, Unsupported
 from solver.families import paper, sm90_gemm
 from solver.problem import Problem
+from solver.question import Question
 
 REQUIRED = {
     "h200",

@@ -10,13 +10,13 @@ import pytest
 
 from solver import cover
 from solver.device import load_profile
-from solver.engine import tabulate
 from solver.errors import ProofError
 from solver.pick import Row, best_rows
 from solver.problem import Problem
 from solver.proof import Prover
 from solver.recurrence import Ticks
 from solver.simulator import simulate
+from solver.space import Space, tabulate
 from solver.suites import load_suite
 from solver.table import Table
 
@@ -43,26 +43,26 @@ SAMPLE = [
 @pytest.mark.parametrize("problem", SAMPLE, ids=str)
 def test_a_pick_is_proved_and_claims_beside_it_are_not(problem: Problem, prover: Prover) -> None:
     table, best = case(problem)
-    proof = prover.prove(table, best)
+    proof = prover.prove(Space.whole(table), [best])
     assert proof.configurations == table.size
     assert proof.refuted_by_group + proof.refuted_exactly + proof.finalists == proof.configurations
     for field in ("time", "wait"):
         for step in (-1, 1):
             wrong = dataclasses.replace(best, **{field: getattr(best, field) + step})
             with pytest.raises(ProofError):
-                prover.prove(table, wrong)
+                prover.prove(Space.whole(table), [wrong])
 
 
 def test_any_other_row_is_refused_as_the_pick(prover: Prover) -> None:
     table, _ = case(Problem(512, 4096, 4096))
     for row in best_rows(table, 60)[1:]:
         with pytest.raises(ProofError):
-            prover.prove(table, row)
+            prover.prove(Space.whole(table), [row])
 
 
 def test_the_timeline_of_the_proof_is_the_simulators(prover: Prover) -> None:
     table, best = case(Problem(4096, 4096, 4096))
-    proof = prover.prove(table, best)
+    proof = prover.prove(Space.whole(table), [best])
     w = table.works
     run = simulate(
         **{
@@ -100,7 +100,7 @@ def test_a_row_made_better_behind_the_picks_back_is_found(parameter: str, prover
         )
         assert best_rows(planted)[0].work == victim, "the plant must win"
         with pytest.raises(ProofError):
-            prover.prove(planted, best)
+            prover.prove(Space.whole(planted), [best])
 
 
 @pytest.mark.parametrize("extreme", ["slots_max", "setup_min"])
@@ -112,20 +112,20 @@ def test_a_works_bound_that_leaves_a_kernel_out_is_noticed(extreme: str, prover:
     planted = dataclasses.replace(table, **{extreme: column})
     assert planted.sha256() != table.sha256()
     with pytest.raises(ProofError, match="leaves out"):
-        prover.prove(planted, best)
+        prover.prove(Space.whole(planted), [best])
 
 
 def test_a_group_that_leaves_a_work_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     table, best = case(Problem(2048, 2048, 2048))
-    built = cover.build_cover(table, best.time)
+    built = cover.build_cover(table, best.time, None)
     lost = dataclasses.replace(built, stop=built.stop.copy())
     lost.stop[int(np.argmax(built.stop - built.start))] -= 1
     with pytest.raises(ProofError, match="partition"):
-        cover.check_cover(lost, cover.work_parameters(table))
+        cover.check_cover(lost, cover.work_extremes(table))
     better = dataclasses.replace(built, best=built.best.copy())
     better.best[:, 0] += 1
     with pytest.raises(ProofError, match="partition"):
-        cover.check_cover(better, cover.work_parameters(table))
+        cover.check_cover(better, cover.work_extremes(table))
 
 
 def test_z3_finds_the_pick_alone_on_a_small_space(prover: Prover) -> None:
@@ -155,6 +155,7 @@ def test_z3_finds_the_pick_alone_on_a_small_space(prover: Prover) -> None:
 
 def test_the_same_question_has_the_same_proof_whatever_was_asked_before(prover: Prover) -> None:
     table, best = case(Problem(4096, 4096, 4096))
-    fresh = Prover().prove(table, best)
-    prover.prove(*case(Problem(64, 4096, 4096)))
-    assert prover.prove(table, best) == fresh
+    fresh = Prover().prove(Space.whole(table), [best])
+    other, row = case(Problem(64, 4096, 4096))
+    prover.prove(Space.whole(other), [row])
+    assert prover.prove(Space.whole(table), [best]) == fresh

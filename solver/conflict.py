@@ -1,0 +1,164 @@
+"""Why constraints leave nothing: a minimal core, and the least change to each of its members.
+
+Every legal configuration breaks a set of the user's bounds; bounds clash where each such set
+meets them. Only the user's bounds are ever dropped: what is legal is never in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from solver.constraints import Bound, Constraints
+from solver.errors import InvalidInput
+from solver.recurrence import Ticks
+from solver.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """The least change of one bound that leaves something; ``widened`` is None where no
+    change of this one alone does, because others clash too."""
+
+    bound: Bound
+    widened: Bound | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: the path, the value given and the value that would do."""
+        return {
+            "path": self.bound.path,
+            "given": self.bound.given,
+            "relaxed": None if self.widened is None else self.widened.given,
+        }
+
+
+class Unsatisfiable(InvalidInput):
+    """No legal configuration satisfies the constraints.
+
+    ``core`` lists the paths of a minimal set of bounds that clash, ``relaxations`` the least
+    change of each as JSON; ``broken`` the distinct sets of core members, by index, that legal
+    configurations break: the prover's evidence.
+    """
+
+    def __init__(
+        self,
+        core: tuple[str, ...],
+        relaxations: tuple[dict[str, Any], ...],
+        broken: tuple[tuple[int, ...], ...],
+    ) -> None:
+        super().__init__("constraints", _words(core, relaxations))
+        self.core, self.relaxations, self.broken = core, relaxations, broken
+
+    def __reduce__(self) -> Any:
+        """Pickled by its parts: errors cross process pools."""
+        return type(self), (self.core, self.relaxations, self.broken)
+
+
+def _words(core: Sequence[str], relaxations: Sequence[dict[str, Any]]) -> str:
+    changes = [
+        f"{each['path']} = {each['relaxed']}" for each in relaxations if each["relaxed"] is not None
+    ]
+    clash = (
+        f"no legal configuration satisfies {core[0]}"
+        if len(core) == 1
+        else f"no legal configuration satisfies {', '.join(core[:-1])} and {core[-1]} together"
+    )
+    if not changes:
+        return f"{clash}; changing one of these alone is not enough, others clash too"
+    return f"{clash}; the least change that leaves one: {', or '.join(changes)}"
+
+
+def find_conflict(table: Table, constraints: Constraints) -> Unsatisfiable:
+    """The conflict of constraints that no row of ``table`` satisfies.
+
+    ``table`` is priced without them, so that ``works.active`` is the most CTAs a row can have;
+    it may have any fewer.
+    """
+    cases = _Cases.of(table, constraints.bounds)
+    core = list(range(len(constraints.bounds)))
+    for index in range(len(constraints.bounds)):
+        rest = [each for each in core if each != index]
+        if not cases.satisfiable(rest):
+            core = rest
+    members = [constraints.bounds[i] for i in core]
+    relaxations = tuple(cases.relax(i).to_dict() for i in core)
+    return Unsatisfiable(tuple(b.path for b in members), relaxations, cases.broken(core))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """Which bounds each row breaks, those on SMs apart: a row may have any number of CTAs up
+    to ``most``.
+
+    ``mask`` [R] has bit i set where the row breaks bound i; ``mask_at`` the same for each
+    number of CTAs, from 0 (which none may have: all bits set).
+    """
+
+    table: Table
+    bounds: tuple[Bound, ...]
+    work: Ticks
+    kernel: Ticks
+    most: Ticks
+    mask: Ticks
+    mask_at: Ticks
+
+    @classmethod
+    def of(cls, table: Table, bounds: tuple[Bound, ...]) -> _Cases:
+        work, kernel = table.rows(np.arange(len(table.first)))
+        most = table.works.active[work]
+        mask = np.zeros(len(work), dtype=np.int64)
+        counts = np.arange(int(most.max()) + 1, dtype=np.int64)
+        mask_at = np.zeros(len(counts), dtype=np.int64)
+        for i, bound in enumerate(bounds):
+            if bound.variable == "sms":
+                mask_at |= np.where(bound.holds(counts), 0, 1 << i)
+                continue
+            of_works, column = table.column(bound.variable)
+            broken = np.where(bound.holds(column), 0, 1 << i)
+            mask |= broken[work if of_works else kernel]
+        return cls(table, bounds, work, kernel, most, mask, mask_at)
+
+    def _rows(self, bits: int) -> Ticks:
+        """Rows that break none of the bounds in ``bits`` with some number of CTAs."""
+        counts = self._counts(bits)
+        if not counts.size:
+            return counts
+        return np.flatnonzero((self.mask & bits == 0) & (self.most >= counts[0]))
+
+    def _counts(self, bits: int) -> Ticks:
+        """Numbers of CTAs that break none of the bounds in ``bits``, ascending."""
+        return 1 + np.flatnonzero(self.mask_at[1:] & bits == 0)
+
+    def satisfiable(self, members: Sequence[int]) -> bool:
+        """Whether some row satisfies these bounds."""
+        return self._rows(sum(1 << i for i in members)).size > 0
+
+    def broken(self, members: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Distinct sets of members, by position, that a row with some CTAs breaks."""
+        bits = sum(1 << i for i in members)
+        seen = set()
+        for mask in np.unique(self.mask & bits):
+            most = int(self.most[self.mask & bits == mask].max())
+            seen |= set((mask | self.mask_at[1 : most + 1] & bits).tolist())
+        return tuple(
+            tuple(at for at, i in enumerate(members) if mask >> i & 1) for mask in sorted(seen)
+        )
+
+    def relax(self, index: int) -> Relaxation:
+        """The least change of one bound with which some row satisfies all bounds."""
+        bound = self.bounds[index]
+        others = sum(1 << i for i in range(len(self.bounds)) if i != index)
+        rows = self._rows(others)
+        if not rows.size:
+            return Relaxation(bound, None)
+        if bound.variable == "sms":
+            counts = self._counts(others)
+            values = counts[counts <= self.most[rows].max()]
+        else:
+            of_works, column = self.table.column(bound.variable)
+            values = column[(self.work if of_works else self.kernel)[rows]]
+        away = bound.distance(values)
+        return Relaxation(bound, bound.widened(int(values[away == away.min()].min())))

@@ -1,0 +1,247 @@
+"""Answers by brute force, for every objective and every set of constraints.
+
+Every configuration of a table is played event by event and all of them are compared.
+Constraints and objectives are read from their JSON form; with the pick, the constraints and
+the proof this shares nothing but the table, so that it can be held against them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from solver.config import Config
+from solver.recurrence import Pipeline, Ticks
+from solver.simulator import simulate_rows
+from solver.table import Mask, Table
+from solver.units import TICKS_PER_US
+
+AXES = ("time", "wait", "smem", "registers")
+PER_UNIT = {"time": TICKS_PER_US, "wait": TICKS_PER_US, "smem": 1024, "registers": 1}
+ATOMS_MAX = 12
+"""Atoms of which every subset is tried."""
+
+Json = Mapping[str, Any]
+
+Atom = tuple[str, str, Any]
+"""One constraint: path (``smem_bytes``, ``config.stages``), relation (min, max, in), value."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowValues:
+    """What every row of a table comes to. Arrays of shape [R]; time and wait in ticks."""
+
+    work: Ticks
+    kernel: Ticks
+    time: Ticks
+    wait: Ticks
+    smem: Ticks
+    registers: Ticks
+
+    def take(self, rows: Any) -> RowValues:
+        """The rows selected by an index or mask."""
+        return RowValues(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRow:
+    """One configuration and its values; ``score`` where the objective has weights."""
+
+    config: Config
+    time: int
+    wait: int
+    smem: int
+    registers: int
+    score: Fraction | None = None
+
+
+def values(table: Table) -> RowValues:
+    """Every row of a table, played. Rows with the same parameters are played once."""
+    work, kernel = table.rows(np.arange(len(table.first)))
+    slots = table.kernels.slots[kernel]
+    rows = table.pipeline(work, slots)
+    columns = np.stack([getattr(rows, name) for name in Pipeline.__slots__], axis=1)
+    runs, run_of = np.unique(columns, axis=0, return_inverse=True)
+    end, wait = simulate_rows(Pipeline(*runs.T)) if len(runs) else (slots, slots)
+    w, k = table.works, table.kernels
+    return RowValues(
+        work=work,
+        kernel=kernel,
+        time=w.fixed[work] + k.setup[kernel] + w.waves[work] * end[run_of] + w.store[work],
+        wait=w.waves[work] * wait[run_of],
+        smem=k.smem_bytes[kernel],
+        registers=k.registers[kernel],
+    )
+
+
+def atoms(constraints: Json) -> Iterator[Atom]:
+    """The single constraints of a JSON object."""
+    given = {name: bound for name, bound in constraints.items() if name != "config"}
+    given |= {f"config.{name}": bound for name, bound in constraints.get("config", {}).items()}
+    for path, bound in given.items():
+        for relation, value in bound.items():
+            yield path, relation, value
+
+
+def satisfies(table: Table, work: Ticks, kernel: Ticks, constraints: Json) -> Mask:
+    """Which rows satisfy all constraints. Shape [R].
+
+    ``table`` was priced for them: ``works.active`` are the CTAs they leave a launch.
+    """
+    mask = np.ones(len(work), dtype=bool)
+    for path, relation, value in atoms(constraints):
+        mask &= _holds(_column(table, work, kernel, path), relation, value)
+    return mask
+
+
+def first_rows(
+    table: Table, objective: Json, count: int = 1, constraints: Json | None = None
+) -> list[PlayedRow]:
+    """The first ``count`` allowed rows in the ranking of a lexicographic or weighted objective."""
+    rows = _allowed(table, constraints)
+    keys = _keys(rows, objective)
+    if not keys:
+        return []
+    last = sorted(keys)[:count][-1]
+    found = [(keys[i], _config(table, rows, i), i) for i in range(len(keys)) if keys[i] <= last]
+    weighted = objective["kind"] == "weighted"
+    return [
+        _played(table, rows, i, key[0] if weighted else None) for key, _, i in sorted(found)[:count]
+    ]
+
+
+def front(table: Table, objective: Json, constraints: Json | None = None) -> list[PlayedRow]:
+    """The whole front of a pareto objective, ``cap`` or not, in its order.
+
+    A vector is kept where no other vector is nowhere worse: each is compared with all.
+    """
+    rows = _allowed(table, constraints)
+    if not rows.time.size:
+        return []
+    limit = math.floor(_exact(objective.get("within", 1.25)) * int(rows.time.min()))
+    rows = rows.take(rows.time <= limit)
+    every = np.stack([getattr(rows, axis) for axis in objective["axes"]], axis=1)
+    vectors = np.unique(every, axis=0)
+    columns = [np.ascontiguousarray(column) for column in vectors.T]
+    points = []
+    for vector in vectors:
+        nowhere_worse = np.ones(len(vectors), dtype=bool)
+        for column, value in zip(columns, vector, strict=True):
+            nowhere_worse &= column <= value
+        if np.count_nonzero(nowhere_worse) == 1:  # itself
+            equal = np.flatnonzero((every == vector).all(axis=1))
+            played = [_played(table, rows, int(i)) for i in equal]
+            first = min(played, key=lambda p: (p.time, p.wait, p.smem, p.registers, p.config))
+            points.append((tuple(vector.tolist()), first))
+    return [row for _, row in sorted(points, key=lambda point: point[0])]
+
+
+def sat_subsets(table: Table, given: Sequence[Atom]) -> set[frozenset[int]]:
+    """Which subsets of atoms some row satisfies, each subset as indices into ``given``.
+
+    ``table`` is priced without constraints, so that ``works.active`` is min(units of work, the
+    device's SMs): atoms on ``sms`` are satisfied together by a row where they leave some number
+    of CTAs from 1 to that. Raises ValueError for more atoms than ATOMS_MAX.
+    """
+    if len(given) > ATOMS_MAX:
+        raise ValueError(f"at most {ATOMS_MAX} atoms, got {len(given)}")
+    work, kernel = table.rows(np.arange(len(table.first)))
+    most = table.works.active[work]
+    grids = np.arange(1, int(most.max(initial=0)) + 1)
+    holds = [
+        _holds(grids if path == "sms" else _column(table, work, kernel, path), relation, value)
+        for path, relation, value in given
+    ]
+    found = set()
+    for size in range(len(given) + 1):
+        for subset in combinations(range(len(given)), size):
+            rows = np.ones(len(work), dtype=bool)
+            left = np.ones(len(grids), dtype=bool)
+            for i in subset:
+                if given[i][0] == "sms":
+                    left &= holds[i]
+                else:
+                    rows &= holds[i]
+            fewest = grids[left].min(initial=len(grids) + 1)
+            if (rows & (most >= fewest)).any():
+                found.add(frozenset(subset))
+    return found
+
+
+def is_minimal_core(table: Table, core: Sequence[Atom]) -> bool:
+    """Whether no row satisfies all of ``core`` and some row satisfies every proper subset."""
+    everything = frozenset(range(len(core)))
+    proper = {
+        frozenset(s) for size in range(len(core)) for s in combinations(range(len(core)), size)
+    }
+    return everything not in (found := sat_subsets(table, core)) and proper <= found
+
+
+def brute_force(table: Table) -> tuple[int, int, Config]:
+    """(time, wait, configuration) of the first row in the default ranking, times in ticks."""
+    first = first_rows(table, {"kind": "lexicographic", "order": ["time", "wait"]})[0]
+    return first.time, first.wait, first.config
+
+
+def _column(table: Table, work: Ticks, kernel: Ticks, path: str) -> Ticks:
+    """The variable that a path names, of each row. Shape [R]."""
+    if path == "smem_bytes":
+        return table.kernels.smem_bytes[kernel]
+    if path == "registers_per_thread":
+        return table.kernels.registers[kernel]
+    if path == "sms":
+        return table.works.active[work]
+    field = path.removeprefix("config.")
+    if field in table.works.config:
+        return table.works.config[field][work]
+    return table.kernels.config[field][kernel]
+
+
+def _holds(column: Ticks, relation: str, value: Any) -> Mask:
+    mask = np.zeros(len(column), dtype=bool)
+    if relation == "min":
+        mask |= column >= value
+    elif relation == "max":
+        mask |= column <= value
+    else:
+        for one in value:
+            mask |= column == one
+    return mask
+
+
+def _allowed(table: Table, constraints: Json | None) -> RowValues:
+    rows = values(table)
+    return rows.take(satisfies(table, rows.work, rows.kernel, constraints or {}))
+
+
+def _keys(rows: RowValues, objective: Json) -> list[tuple[Any, ...]]:
+    """What each row is ranked by, the configuration excepted."""
+    plain = [getattr(rows, axis).tolist() for axis in AXES]
+    if objective["kind"] == "lexicographic":
+        order = [*objective["order"], *(a for a in AXES if a not in objective["order"])]
+        return list(zip(*(plain[AXES.index(axis)] for axis in order), strict=True))
+    weights = [_exact(objective["weights"].get(axis, 0)) / PER_UNIT[axis] for axis in AXES]
+    return [
+        (sum((w * v for w, v in zip(weights, row, strict=True)), Fraction()), *row)
+        for row in zip(*plain, strict=True)
+    ]
+
+
+def _exact(number: float) -> Fraction:
+    """A number of JSON as the decimal that Python prints for it."""
+    return Fraction(repr(number))
+
+
+def _config(table: Table, rows: RowValues, i: int) -> Config:
+    return table.config(int(rows.work[i]), int(rows.kernel[i]))
+
+
+def _played(table: Table, rows: RowValues, i: int, score: Fraction | None = None) -> PlayedRow:
+    time, wait, smem, registers = (int(getattr(rows, axis)[i]) for axis in AXES)
+    return PlayedRow(_config(table, rows, i), time, wait, smem, registers, score)

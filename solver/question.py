@@ -1,0 +1,79 @@
+"""What is asked: a problem, a device, a model, and what "best" and "allowed" mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from solver.constraints import NONE, Constraints
+from solver.errors import InvalidInput
+from solver.objective import DEFAULT, Objective, Pareto
+from solver.problem import CACHES, Problem
+from solver.space import Pricing
+
+MODELS = ("calibrated", "paper")
+PROOFS = ("full", "none")
+TOP_K_MAX = 64
+DIVERGENCE_MAX = 32
+TIME_LIMIT_MS_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Raises InvalidInput naming the field that is wrong.
+
+    ``time_limit_ms`` bounds the answer's time; None for as long as it takes.
+    """
+
+    problem: Problem
+    device: str = "h200"
+    model: str = "calibrated"
+    proof: str = "full"
+    top_k: int = 1
+    cache: str = "cold"
+    divergence: float = 1.0
+    objective: Objective = DEFAULT
+    constraints: Constraints = NONE
+    time_limit_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_divergence(self.divergence, self.model)
+        if self.model == "paper" and self.cache == "warm":
+            raise InvalidInput("cache", "must be cold in model paper, which knows no caches")
+        for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
+            if getattr(self, name) not in allowed:
+                raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
+        if type(self.top_k) is not int or not 1 <= self.top_k <= TOP_K_MAX:
+            raise InvalidInput("top_k", f"must be an integer between 1 and {TOP_K_MAX}")
+        if self.top_k > 1 and isinstance(self.objective, Pareto):
+            raise InvalidInput(
+                "top_k", "must be 1 with a pareto objective, whose cap bounds the points listed"
+            )
+        limit = self.time_limit_ms
+        if limit is not None and (type(limit) is not int or not 1 <= limit <= TIME_LIMIT_MS_MAX):
+            raise InvalidInput(
+                "time_limit_ms", f"must be an integer between 1 and {TIME_LIMIT_MS_MAX}"
+            )
+
+    @property
+    def pricing(self) -> Pricing:
+        """What besides problem and device decides the prices."""
+        return Pricing(self.model, self.cache, self.divergence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What an answer repeats of its question, but for problem and device."""
+        return {
+            "model": self.model,
+            "cache": self.cache,
+            "divergence": self.divergence,
+            "objective": self.objective.to_dict(),
+            "constraints": self.constraints.to_dict(),
+        }
+
+
+def check_divergence(divergence: float, model: str) -> None:
+    """Raise InvalidInput unless the factor on compute time is in range and means something."""
+    if type(divergence) not in (int, float) or not 1 <= divergence <= DIVERGENCE_MAX:
+        raise InvalidInput("divergence", f"must be a number between 1 and {DIVERGENCE_MAX}")
+    if divergence != 1 and model != "paper":
+        raise InvalidInput("divergence", f"must be 1 in model {model}; model paper takes it")

@@ -1,0 +1,70 @@
+"""What a question led to: the space, the rows that answer it, and what is proved of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from solver.device import DeviceProfile
+from solver.objective import Pareto
+from solver.pick import Front, Row
+from solver.question import Question
+from solver.space import Space
+
+if TYPE_CHECKING:
+    from solver.proof import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """``rows`` are the pick and its alternatives, or the first point of ``front`` alone."""
+
+    question: Question
+    device: DeviceProfile
+    space: Space
+    rows: tuple[Row, ...]
+    front: Front | None
+    proof: Proof | None = None
+
+    @property
+    def pick(self) -> Row:
+        """The row that is answered."""
+        return self.rows[0]
+
+    @property
+    def listed(self) -> tuple[Row, ...]:
+        """The points of the front that are listed; () without one."""
+        objective = self.question.objective
+        if self.front is None or not isinstance(objective, Pareto):
+            return ()
+        return self.front.points[: objective.cap]
+
+    def proved(self, proof: Proof) -> Solution:
+        """The same with its proof."""
+        return dataclasses.replace(self, proof=proof)
+
+    @property
+    def first_rank_name(self) -> str:
+        """What gaps compare, by name: the objective's first rank, of a front the time."""
+        objective = self.question.objective
+        return "time" if isinstance(objective, Pareto) else objective.ranking.names[0]
+
+    def first_rank(self, row: Row) -> int:
+        """What gaps compare: the objective's first rank, of a front the time."""
+        objective = self.question.objective
+        if isinstance(objective, Pareto):
+            return row.time
+        return int(objective.ranking.ranks(row.values)[0])
+
+    def gap(self, row: Row) -> float | None:
+        """The row's first rank over the best one, less one; None where the best is 0."""
+        best = self.first_rank(self.pick) if self.front is None else self.front.best_time
+        return self.first_rank(row) / best - 1 if best else None
+
+    def score(self, row: Row) -> float | None:
+        """The row's weighted score; None for other objectives."""
+        objective = self.question.objective
+        if isinstance(objective, Pareto) or objective.ranking.weights is None:
+            return None
+        return objective.ranking.in_unit(self.first_rank(row))

@@ -1,0 +1,107 @@
+"""The space of one question: what is legal, what the user's constraints leave, both priced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from solver.conflict import find_conflict
+from solver.constraints import NONE, Constraints
+from solver.device import DeviceProfile
+from solver.errors import InvalidInput, InvalidProblem, Unsupported
+from solver.families import paper, sm90_gemm, sm90_gemm_cost
+from solver.problem import Problem
+from solver.recurrence import Ticks
+from solver.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """What decides prices besides problem and device: the model, its settings, the SMs."""
+
+    model: str = "calibrated"
+    cache: str = "cold"
+    divergence: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """``legal`` holds every legal configuration, ``allowed`` those within the constraints.
+
+    Both are priced for the CTAs that the constraints leave.
+    """
+
+    legal: Table
+    allowed: Table
+    constraints: Constraints
+
+    @classmethod
+    def whole(cls, table: Table) -> Space:
+        """A space without constraints."""
+        return cls(table, table, NONE)
+
+    @property
+    def excluded(self) -> int:
+        """Legal configurations that the constraints rule out."""
+        return self.legal.size - self.allowed.size
+
+
+def tabulate(
+    problem: Problem,
+    device: DeviceProfile,
+    model: str,
+    *,
+    cache: str = "cold",
+    divergence: float = 1.0,
+    grids: Ticks | None = None,
+) -> Table:
+    """The priced legal space for a model name; the published model knows no caches, the
+    calibrated one no ``divergence`` (of a warp's threads: a factor on compute time).
+
+    ``grids`` are the counts of CTAs a launch may have, any without. Raises Unsupported where
+    the device has no family for the calibrated model.
+    """
+    if model == "paper":
+        return paper.tabulate(problem, device, divergence=divergence, grids=grids)
+    if sm90_gemm.NAME not in device.families:
+        raise Unsupported(
+            "device",
+            f"{device.name} runs no kernel family; with model paper it can be asked, and "
+            f"{sm90_gemm.NAME} runs on sm_90a devices",
+        )
+    return sm90_gemm_cost.tabulate(problem, device, cold=cache == "cold", grids=grids)
+
+
+def build_space(
+    problem: Problem, device: DeviceProfile, pricing: Pricing, constraints: Constraints
+) -> Space:
+    """The space of a question.
+
+    Raises Unsatisfiable with a minimal core where the constraints leave nothing, InvalidProblem
+    where nothing is legal without them.
+    """
+    if pricing.model == "paper":
+        for bound in constraints.bounds:
+            if bound.variable == "registers_per_thread":
+                raise InvalidInput(
+                    bound.path.rpartition(".")[0],
+                    "is known in model calibrated alone; the published model has no registers",
+                )
+
+    def priced(grids: Ticks | None) -> Table:
+        return tabulate(
+            problem,
+            device,
+            pricing.model,
+            cache=pricing.cache,
+            divergence=pricing.divergence,
+            grids=grids,
+        )
+
+    grids = constraints.grids(device.limit("sms"))
+    legal = priced(grids)
+    if not legal.size:
+        raise InvalidProblem("m", f"no configuration of {legal.family} is legal for this problem")
+    allowed = constraints.restrict(legal)
+    if not allowed.size:
+        raise find_conflict(legal if grids is None else priced(None), constraints)
+    return Space(legal, allowed, constraints)

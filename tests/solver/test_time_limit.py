@@ -1,0 +1,126 @@
+"""An answer in time: the best so far, and how far the proof came."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+
+import pytest
+
+from solver.certificate import certificate
+from solver.engine import Engine
+from solver.errors import InvalidInput
+from solver.objective import objective_from_dict
+from solver.problem import Problem
+from solver.question import TIME_LIMIT_MS_MAX, Question
+from solver.smt import Deadline
+
+LARGE = Problem(4096, 4096, 4096)
+OBJECTIVES = [
+    {"kind": "lexicographic", "order": ["time", "wait"]},
+    {"kind": "lexicographic", "order": ["wait", "smem"]},
+    {"kind": "weighted", "weights": {"time": 1, "smem": 0.05}},
+    {"kind": "pareto", "axes": ["time", "smem"], "within": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    engine = Engine()
+    engine.warm(["h200"])
+    return engine
+
+
+@pytest.mark.parametrize("value", [0, -1, TIME_LIMIT_MS_MAX + 1, 5.0, "5", True])
+def test_a_wrong_time_limit_is_named(value: object) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Question(LARGE, time_limit_ms=value)  # type: ignore[arg-type]
+    assert caught.value.field == "time_limit_ms"
+
+
+@pytest.mark.parametrize("raw", OBJECTIVES, ids=str)
+def test_an_answer_that_ran_out_of_time_has_the_pick_and_the_gap(
+    raw: dict[str, object], engine: Engine
+) -> None:
+    objective = objective_from_dict(raw)
+    whole = engine.optimize(Question(LARGE, objective=objective))
+    cut = engine.optimize(Question(LARGE, objective=objective, time_limit_ms=1))
+    proof = cut.body["proof"]
+    assert cut.config == whole.config
+    assert proof["status"] == "timeout"
+    assert proof["undecided"] == proof["space"]["configurations"]
+    assert 0 <= proof["gap"] < 1
+    assert proof["gap_in"] == {"weighted": "score"}.get(str(raw["kind"]), proof["gap_in"])
+    assert "scope" not in proof
+    if raw["kind"] == "pareto":
+        assert cut.body["complete"] is False
+
+
+def test_the_gap_shrinks_as_the_proof_goes_on_and_no_row_is_below_it(engine: Engine) -> None:
+    best = engine.optimize(Question(LARGE)).solution.pick.time
+    gaps, undecided = [], []
+    for limit in range(1, 30, 2):
+        answer = engine.optimize(Question(LARGE, time_limit_ms=limit))
+        proof = answer.solution.proof
+        assert proof is not None
+        if proof.undecided:
+            assert proof.lower_bound <= best
+            gaps.append(answer.body["proof"]["gap"])
+            undecided.append(proof.undecided)
+    assert undecided[0] == 18190
+    assert undecided == sorted(undecided, reverse=True) or len(undecided) < 3
+    assert gaps[0] == max(gaps)
+
+
+def test_no_answer_is_more_than_50_ms_late(engine: Engine) -> None:
+    rng = random.Random(3)
+    late = []
+    for _ in range(60):
+        limit = rng.randint(1, 40)
+        question = Question(
+            LARGE, objective=objective_from_dict(rng.choice(OBJECTIVES)), time_limit_ms=limit
+        )
+        begun = time.monotonic()
+        engine.optimize(question)
+        late.append((time.monotonic() - begun) * 1e3 - limit)
+    # A loaded machine may stop this process for longer than that now and then.
+    assert statistics.quantiles(late, n=20)[-1] < 50
+
+
+def test_a_limit_that_is_long_enough_changes_nothing(engine: Engine) -> None:
+    question = Question(Problem(64, 4096, 4096), top_k=3)
+    whole = engine.optimize(question)
+    limited = engine.optimize(Question(question.problem, top_k=3, time_limit_ms=60_000))
+    assert limited.body == whole.body
+
+
+def test_a_question_that_waited_past_its_limit_still_gets_its_pick(engine: Engine) -> None:
+    asked = time.monotonic() - 5
+    answer = engine.optimize(Question(LARGE, time_limit_ms=100), asked_s=asked)
+    assert answer.body["proof"]["status"] == "timeout"
+
+
+def test_nothing_is_certified_that_was_not_proved(engine: Engine) -> None:
+    for question, field in (
+        (Question(LARGE, time_limit_ms=1), "time_limit_ms"),
+        (Question(LARGE, proof="none"), "proof"),
+    ):
+        solution = engine.optimize(question).solution
+        with pytest.raises(InvalidInput) as caught:
+            certificate(solution)
+        assert caught.value.field == field
+
+
+def test_the_next_question_is_not_touched_by_one_that_ran_out_of_time(engine: Engine) -> None:
+    question = Question(Problem(64, 4096, 4096))
+    before = engine.optimize(question).body
+    for limit in range(1, 25):
+        engine.optimize(Question(LARGE, time_limit_ms=limit))
+    assert engine.optimize(question).body == before
+
+
+def test_a_deadline_never_gives_z3_less_than_a_millisecond() -> None:
+    assert Deadline(time.monotonic() - 1).left_ms == 1
+    assert Deadline(time.monotonic() - 1).passed
+    assert not Deadline().passed
