@@ -1,0 +1,169 @@
+"""The Hopper family: which kernels exist, which launches are legal for a problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from solver.recheck.hopper_cost import Shape, price_work
+from solver.recheck.question import Question
+from solver.recheck.shipped import Profile, read_registers
+from solver.recheck.space import TICKS_PER_US, Kernel, Space
+
+NAME = "sm90_gemm"
+TILES_M = ((64, 1), (128, 1), (192, 1), (128, 2), (256, 2), (192, 3))  # (rows, MATH warpgroups)
+TILES_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
+TILES_K = (64, 128)
+STAGES = range(2, 13)
+SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
+GROUPS = (1, 2, 4, 8, 16)
+ACCUMULATORS_MAX = 208  # per thread
+SPLIT_REGISTERS = {2: 128 * (40 + 2 * 232), 3: 128 * (32 + 3 * 160)}  # asked for by setmaxnreg
+UNITS_MAX = 2**31 - 1
+SLOTS_MIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a device grants one block."""
+
+    smem_bytes: int
+    registers: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A kernel as compiled: its shape, ring, DMA warps, register split; what it takes."""
+
+    shape: Shape
+    stages: int
+    dma_warps: int
+    register_split: int
+    smem_bytes: int
+    registers: int
+    threads: int
+
+
+def hopper_space(question: Question, profile: Profile) -> Space:
+    """Every legal configuration of the family, priced: by shape, split of k, raster group."""
+    block = Block(
+        profile.limits["smem_per_block_bytes"],
+        profile.limits["registers_per_sm"],
+        profile.limits["threads_per_block"],
+    )
+    built = built_kernels(block, question.dtype, question.element_bytes)
+    warpgroup_ticks = profile.models[NAME]["launch_warpgroup_us"] * TICKS_PER_US
+    kernels = tuple(
+        Kernel(
+            slots=each.stages - each.shape.mma_in_flight,
+            setup=round(warpgroup_ticks * each.threads / 128),
+            smem_bytes=each.smem_bytes,
+            registers=each.registers,
+            threads=each.threads,
+            config={
+                "stages": each.stages,
+                "dma_warps": each.dma_warps,
+                "register_split": each.register_split,
+                "cluster_m": 1,
+                "cluster_n": 1,
+            },
+        )
+        for each in built
+    )
+    works, slices = [], []
+    for shape, of_shape in _slices(built).items():
+        for split_k, group in launches(question, shape, profile.limits["sms"]):
+            works.append(price_work(question, profile, shape, split_k, group))
+            slices.append(of_shape)
+    return Space(NAME, tuple(works), kernels, tuple(slices))
+
+
+@lru_cache(maxsize=16)
+def built_kernels(block: Block, dtype: str, element_bytes: int) -> tuple[Built, ...]:
+    """The kernels that a block can hold, sorted by shape; of one shape by register split,
+    stages and DMA warps."""
+    registers = read_registers().by_kernel
+    found: list[Built] = []
+    for shape in _shapes():
+        for register_split in (0, 1):
+            name = (
+                f"{dtype}_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}"
+                f"_w{shape.math_warpgroups}_r{register_split}_f{shape.mma_in_flight}"
+            )
+            if name in registers:
+                found += _rings(block, shape, register_split, registers[name], element_bytes)
+    return tuple(found)
+
+
+def _shapes() -> Iterator[Shape]:
+    """Tiles whose accumulators fit, in ascending order of their fields."""
+    shapes = [
+        Shape(tile_m, tile_n, tile_k, mma_in_flight, warpgroups)
+        for tile_m, warpgroups in TILES_M
+        for tile_n in TILES_N
+        for tile_k in TILES_K
+        for mma_in_flight in (0, 1)
+    ]
+    return (
+        shape
+        for shape in sorted(shapes)
+        if shape.row_blocks * shape.tile_n // 2 <= ACCUMULATORS_MAX
+    )
+
+
+def _rings(
+    block: Block, shape: Shape, register_split: int, registers: int, element_bytes: int
+) -> Iterator[Built]:
+    if register_split and shape.math_warpgroups not in SPLIT_REGISTERS:
+        return
+    asked = SPLIT_REGISTERS[shape.math_warpgroups] if register_split else 0
+    slot_bytes = (shape.tile_m + shape.tile_n) * shape.tile_k * element_bytes
+    # Two chunks of the epilogue are on their way from each MATH warpgroup.
+    staging = shape.math_warpgroups * 2 * 64 * math.gcd(shape.tile_n, 64) * element_bytes
+    for stages in STAGES:
+        smem_bytes = stages * slot_bytes + staging + stages * 2 * 8 + 16
+        for dma_warps in (1, 2):
+            threads = 128 * shape.math_warpgroups + (128 if register_split else 32 * dma_warps)
+            held = -(-threads // 128) * 128 * registers
+            if (
+                stages - shape.mma_in_flight >= SLOTS_MIN
+                and smem_bytes <= block.smem_bytes
+                and 0 < held <= block.registers
+                and asked <= threads * registers
+                and threads <= block.threads
+            ):
+                yield Built(
+                    shape, stages, dma_warps, register_split, smem_bytes, registers, threads
+                )
+
+
+def _slices(built: tuple[Built, ...]) -> Mapping[Shape, range]:
+    slices: dict[Shape, range] = {}
+    for at, each in enumerate(built):
+        start = slices[each.shape].start if each.shape in slices else at
+        slices[each.shape] = range(start, at + 1)
+    return slices
+
+
+def launches(question: Question, shape: Shape, sms: int) -> Iterator[tuple[int, int]]:
+    """(split_k, raster_group) that are legal for the problem, in order."""
+    widest_m = -(-question.m // 64) * 64
+    widest_n = next((n for n in TILES_N if n >= question.n), TILES_N[-1])
+    if shape.tile_m > widest_m or shape.tile_n > widest_n:
+        return
+    tiles_m = -(-question.m // shape.tile_m)
+    tiles = tiles_m * -(-question.n // shape.tile_n)
+    k_iterations = -(-question.k // shape.tile_k)
+    for split_k in SPLITS:
+        units = tiles * split_k
+        if split_k > k_iterations or units > UNITS_MAX:
+            continue
+        # A split ends at the first value that gives every SM two units.
+        if split_k > 1 and tiles * (split_k - 1) >= 2 * sms:
+            continue
+        for group in GROUPS:
+            if group == 1 or (group <= tiles_m and units > sms):
+                yield split_k, group
