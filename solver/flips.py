@@ -1,0 +1,348 @@
+"""What would change a pick: the least change of one limit, or of one constant of the profile.
+
+Every change is found by asking the same question again with that one number moved, and shown
+by two proofs: that the pick still stands just before, and that another is first right after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from solver.config import Config
+from solver.conflict import Unsatisfiable
+from solver.constraints import Bound, Constraints
+from solver.device import DeviceProfile
+from solver.errors import ProofError
+from solver.objective import Pareto, Ranking
+from solver.pick import Row, best_rows, find_row, rows_before
+from solver.proof import Prover
+from solver.question import Question
+from solver.space import Space, build_space
+from solver.table import Table
+
+CONSTANT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Relative changes of a constant that are tried, until some flip the pick."""
+
+CONSTANT_RESOLUTION = 0.0005
+LIMITS = ("smem_per_block_bytes", "registers_per_sm")
+"""The device's limits on what a block may have; the published model knows the first alone."""
+
+LIFTED = 4
+"""Factor by which a device limit is lifted to see whether it binds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """One number moved from ``before`` to ``after``, and the row that is first then.
+
+    ``kind`` is constraint, limit or constant; ``name`` the user's path or the profile's name.
+    ``stands_at`` is the nearest value that was shown to leave the pick as it is.
+    """
+
+    kind: str
+    name: str
+    before: Any
+    stands_at: Any
+    after: Any
+    change: float
+    row: Row
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, without the row."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "before": self.before,
+            "stands_at": self.stands_at,
+            "after": self.after,
+            "change": self.change,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with its device, as it may be asked again with one number moved."""
+
+    question: Question
+    device: DeviceProfile
+
+    def space(self) -> Space:
+        """The priced space."""
+        q = self.question
+        return build_space(q.problem, self.device, q.pricing, q.constraints)
+
+    def first(self) -> Row:
+        """The pick."""
+        return best_rows(self.space().allowed, 1, self.ranking)[0]
+
+    def constrained(self, constraints: Constraints) -> Asked:
+        """With other constraints."""
+        return Asked(dataclasses.replace(self.question, constraints=constraints), self.device)
+
+    def with_limit(self, name: str, value: int) -> Asked:
+        """With another limit of the device."""
+        limits = dict(self.device.limits)
+        limits[name] = dataclasses.replace(limits[name], value=value)
+        device = dataclasses.replace(self.device, limits=MappingProxyType(limits))
+        return Asked(self.question, device)
+
+    def with_constant(self, name: str, value: float) -> Asked:
+        """With another constant of the model."""
+        family = self.family
+        table = dict(self.device.models[family])
+        table[name] = dataclasses.replace(table[name], value=value)
+        models = {**self.device.models, family: MappingProxyType(table)}
+        device = dataclasses.replace(self.device, models=MappingProxyType(models))
+        return Asked(self.question, device)
+
+    @property
+    def ranking(self) -> Ranking:
+        """What the question ranks by; there is none for a front."""
+        assert not isinstance(self.question.objective, Pareto)
+        return self.question.objective.ranking
+
+    @property
+    def family(self) -> str:
+        """The table of constants that prices the question."""
+        return "paper" if self.question.model == "paper" else self.device.families[0]
+
+
+def binding(asked: Asked, pick: Row) -> list[Flip]:
+    """The limits without which the pick would be another: the user's and the device's.
+
+    Each with the least value at which some configuration comes before the pick.
+    """
+    found = [_relaxed(asked, pick, bound) for bound in asked.question.constraints.bounds]
+    limits = LIMITS if asked.question.model == "calibrated" else LIMITS[:1]
+    found += [_lifted(asked, pick, limit) for limit in limits]
+    return [flip for flip in found if flip is not None]
+
+
+def tightened(asked: Asked, pick: Row) -> list[Flip]:
+    """The least tightening of shared memory, registers and SMs that makes the pick another."""
+    grid = int(asked.space().allowed.works.active[pick.work])
+    found = [
+        _capped(asked, "smem_bytes", pick.smem_bytes, pick.smem_bytes - 1),
+        _fewer_sms(asked, pick, grid),
+    ]
+    if pick.registers:
+        found.append(_capped(asked, "registers_per_thread", pick.registers, pick.registers - 1))
+    return [flip for flip in found if flip is not None]
+
+
+def nearest_constants(
+    asked: Asked, pick: Row, progress: Callable[[int, int], None] | None = None
+) -> list[Flip]:
+    """The constants of the profile whose least change makes the pick another, nearest first.
+
+    Those within the first of CONSTANT_STEPS at which any does; [] where none does.
+    """
+    names = [name for name, c in asked.device.models[asked.family].items() if c.value]
+    done = 0
+    for at, step in enumerate(CONSTANT_STEPS):
+        lower = CONSTANT_STEPS[at - 1] if at else 0.0
+        found = []
+        for name in names:
+            for sign in (1, -1):
+                flip = _constant_flip(asked, pick, name, sign * lower, sign * step)
+                found += [] if flip is None else [flip]
+            done += 1
+            if progress:
+                progress(done, len(names) * len(CONSTANT_STEPS))
+        if found:
+            return sorted(found, key=lambda flip: flip.change)
+    return []
+
+
+def prove_flip(asked: Asked, pick: Row, flip: Flip, prover: Prover) -> None:
+    """Prove that the pick is first at ``stands_at`` and the flip's row at ``after``.
+
+    Raises ProofError where either does not hold.
+    """
+    ranking = asked.ranking
+    for moved, config in (
+        (moved_to(asked, flip, flip.stands_at), pick.config),
+        (moved_to(asked, flip, flip.after), flip.row.config),
+    ):
+        space = moved.space()
+        first = best_rows(space.allowed, 1, ranking)[0]
+        if first.config != config:
+            raise ProofError(f"{flip.name} does not flip the pick as found")
+        prover.prove(space, [first], ranking)
+
+
+def moved_to(asked: Asked, flip: Flip, value: Any) -> Asked:
+    """The question with the flip's number at ``value``; None leaves a constraint out."""
+    if flip.kind == "limit":
+        return asked.with_limit(flip.name, value)
+    if flip.kind == "constant":
+        return asked.with_constant(flip.name, value)
+    variable, _, relation = flip.name.removeprefix("constraints.").rpartition(".")
+    constraints = asked.question.constraints
+    if value is None:
+        return asked.constrained(
+            Constraints(tuple(b for b in constraints.bounds if b.path != flip.name))
+        )
+    values = tuple(value) if isinstance(value, list) else (value,)
+    return asked.constrained(constraints.adding(Bound(variable, relation, values)))
+
+
+def _relaxed(asked: Asked, pick: Row, bound: Bound) -> Flip | None:
+    """The least change of a user's bound that lets a configuration before the pick in."""
+    if bound.variable == "sms" and bound.relation != "min":
+        return _freed_sms(asked, pick, bound)
+    constraints = asked.question.constraints
+    free = asked.constrained(constraints.replace(bound, None)).space().allowed
+    work, kernel = rows_before(free, pick, asked.ranking)
+    of_works, column = free.column(bound.variable)
+    values = column[work if of_works else kernel]
+    if not values.size:
+        return None
+    away = bound.distance(values)
+    value = int(values[away == away.min()].min())
+    widened = bound.widened(value)
+    stands = bound.given
+    if bound.relation != "in":
+        stands = value - 1 if bound.relation == "max" else value + 1
+    return Flip(
+        kind="constraint",
+        name=bound.path,
+        before=bound.given,
+        stands_at=stands,
+        after=widened.given,
+        change=int(away.min()) / max(1, *bound.values),
+        row=asked.constrained(constraints.replace(bound, widened)).first(),
+    )
+
+
+def _freed_sms(asked: Asked, pick: Row, bound: Bound) -> Flip | None:
+    """The same for SMs, on which prices depend: the counts outside it are asked, nearest first."""
+    counts = np.arange(1, asked.device.limit("sms") + 1)
+    away = bound.distance(counts)
+    stands = bound.given
+    for at in np.argsort(away, kind="stable"):
+        if not away[at]:
+            continue
+        widened = bound.widened(int(counts[at]))
+        first = asked.constrained(asked.question.constraints.replace(bound, widened)).first()
+        if first.config != pick.config:
+            return Flip(
+                kind="constraint",
+                name=bound.path,
+                before=bound.given,
+                stands_at=stands,
+                after=widened.given,
+                change=int(away[at]) / max(1, *bound.values),
+                row=first,
+            )
+        if bound.relation == "max":
+            stands = widened.given
+    return None
+
+
+def _lifted(asked: Asked, pick: Row, limit: str) -> Flip | None:
+    """The least limit of the device at which a configuration comes before the pick."""
+    here = asked.device.limit(limit)
+    low, high = here, here * LIFTED
+    if asked.with_limit(limit, high).first().config == pick.config:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if asked.with_limit(limit, middle).first().config == pick.config:
+            low = middle
+        else:
+            high = middle
+    first = asked.with_limit(limit, high).first()
+    return Flip("limit", limit, here, low, high, high / here - 1, first)
+
+
+def _capped(asked: Asked, variable: str, used: int, cap: int) -> Flip | None:
+    """A cap just below what the pick uses; None where nothing is left under it."""
+    constraints = asked.question.constraints
+    bound = Bound(variable, "max", (cap,))
+    space = _or_nothing(asked.constrained(constraints.adding(bound)))
+    if space is None:
+        return None
+    first = best_rows(space.allowed, 1, asked.ranking)[0]
+    before = next((b.given for b in constraints.bounds if b.path == bound.path), None)
+    return Flip("constraint", bound.path, before, used, cap, 1 / used, first)
+
+
+def _fewer_sms(asked: Asked, pick: Row, grid: int) -> Flip | None:
+    """The most SMs below the pick's own with which another configuration is first."""
+    constraints = asked.question.constraints
+    before = next((b.given for b in constraints.bounds if b.path == "constraints.sms.max"), None)
+    for count in range(grid - 1, 0, -1):
+        space = _or_nothing(asked.constrained(constraints.adding(Bound("sms", "max", (count,)))))
+        if space is None:
+            return None
+        first = best_rows(space.allowed, 1, asked.ranking)[0]
+        if first.config != pick.config:
+            change = (grid - count) / grid
+            return Flip(
+                "constraint", "constraints.sms.max", before, count + 1, count, change, first
+            )
+    return None
+
+
+def _or_nothing(asked: Asked) -> Space | None:
+    try:
+        return asked.space()
+    except Unsatisfiable:
+        return None
+
+
+def _constant_flip(
+    asked: Asked, pick: Row, name: str, stands: float, changed: float
+) -> Flip | None:
+    """Where between two relative changes of a constant the pick becomes another."""
+    value = asked.device.models[asked.family][name].value
+
+    def first(change: float) -> Row:
+        return asked.with_constant(name, value * (1 + change)).first()
+
+    row = first(changed)
+    if row.config == pick.config:
+        return None
+    while abs(changed - stands) > CONSTANT_RESOLUTION:
+        middle = (stands + changed) / 2
+        at = first(middle)
+        if at.config == pick.config:
+            stands = middle
+        else:
+            changed, row = middle, at
+    return Flip(
+        "constant",
+        name,
+        value,
+        value * (1 + stands),
+        value * (1 + changed),
+        abs(changed),
+        row,
+    )
+
+
+def differences(config: Config, other: Config) -> Iterator[tuple[str, int, int]]:
+    """(field, the first's value, the other's) of each field in which they differ."""
+    mine, theirs = config.to_dict(), other.to_dict()
+    for name, value in mine.items():
+        if theirs[name] != value:
+            yield name, value, theirs[name]
+
+
+def other_tile(table: Table, pick: Row, asked: Asked) -> Row | None:
+    """The best row whose tile or MATH warpgroups differ from the pick's."""
+    columns = table.works.config
+    same = np.ones(len(table.first), dtype=bool)
+    for name in ("tile_m", "tile_n", "tile_k", "math_warpgroups"):
+        same &= columns[name] == getattr(pick.config, name)
+    rest = table.restrict(~same, np.ones(len(table.kernels.slots), dtype=bool))
+    if not rest.size:
+        return None
+    return find_row(table, best_rows(rest, 1, asked.ranking)[0].config)

@@ -1,0 +1,148 @@
+"""Explanations: every flip that is named flips the pick, and the text says what the figures do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from solver.config import Config
+from solver.constraints import Constraints
+from solver.device import load_profile
+from solver.engine import Engine
+from solver.errors import InvalidInput, ProofError
+from solver.explain import explain
+from solver.flips import Asked, binding, moved_to, nearest_constants, prove_flip, tightened
+from solver.objective import objective_from_dict
+from solver.pick import best_rows
+from solver.problem import Problem
+from solver.question import Question
+
+H200 = load_profile("h200")
+HELD = Constraints.from_dict(
+    {"smem_bytes": {"max": 98304}, "config": {"tile_n": {"in": [64, 128]}}}
+)
+QUESTIONS = [
+    Question(Problem(4096, 4096, 4096)),
+    Question(Problem(64, 4096, 4096)),
+    Question(Problem(1, 8192, 28672)),
+    Question(Problem(512, 512, 512), cache="warm"),
+    Question(Problem(77, 1000, 72)),
+    Question(Problem(4096, 4096, 4096), constraints=HELD),
+    Question(Problem(2048, 2048, 2048), constraints=Constraints.from_dict({"sms": {"max": 100}})),
+    Question(
+        Problem(1024, 1024, 1024), constraints=Constraints.from_dict({"sms": {"in": [32, 64]}})
+    ),
+    Question(
+        Problem(128, 7168, 2048),
+        objective=objective_from_dict({"kind": "weighted", "weights": {"time": 1, "smem": 0.05}}),
+    ),
+    Question(Problem(512, 512, 512), device="a6000", model="paper"),
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: f"{q.problem}-{q.model}")
+def test_every_flip_named_flips_the_pick_and_the_value_before_it_does_not(
+    question: Question, engine: Engine
+) -> None:
+    body = explain(engine, question)
+    asked = Asked(question, load_profile(question.device))
+    pick = asked.first()
+    flips = [
+        *binding(asked, pick),
+        *tightened(asked, pick),
+        *nearest_constants(asked, pick),
+    ]
+    named = {(f["kind"], f["name"], str(f["after"])): f for f in _named(body)}
+    checked = 0
+    for flip in flips:
+        if (flip.kind, flip.name, str(flip.after)) not in named:
+            continue
+        said = named[(flip.kind, flip.name, str(flip.after))]
+        after = moved_to(asked, flip, said["after"]).first()
+        assert after.config == Config.from_dict(said["config"]) != pick.config
+        assert moved_to(asked, flip, said["stands_at"]).first().config == pick.config
+        checked += 1
+    assert checked == len(named) > 0
+
+
+def _named(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*body["binding"], *body["flips"]["limits"], *body["flips"]["constants"]]
+
+
+def test_the_nearest_flip_is_the_least_change_of_all(engine: Engine) -> None:
+    body = explain(engine, QUESTIONS[0])
+    flips = body["flips"]
+    every = [*flips["limits"], *flips["constants"]]
+    assert flips["nearest"]["change"] == min(flip["change"] for flip in every)
+    changes = [flip["change"] for flip in flips["limits"]]
+    assert changes == sorted(changes)
+
+
+def test_the_text_says_what_a_person_would(engine: Engine) -> None:
+    text = explain(engine, QUESTIONS[5])["text"]
+    whole = " ".join(text)
+    assert text[0].startswith("For 4096 x 4096 x 4096 in bf16 on NVIDIA H200")
+    assert "allowed configurations" in text[0]
+    assert "Your constraints.smem_bytes.max = 98304 binds: at " in whole
+    assert "Your constraints.config.tile_n.in = [64, 128] binds: at [" in whole
+    assert "The runner-up has" in whole
+    assert "Of the profile's constants the pick hangs most on this one:" in whole
+    for sentence in text:
+        assert sentence[0].isupper()
+        assert sentence.endswith(".")
+        assert "None" not in sentence
+        assert "  " not in sentence
+
+
+def test_the_runner_up_stands_beside_the_pick_with_its_breakdown(engine: Engine) -> None:
+    question = Question(Problem(64, 4096, 4096))
+    body = explain(engine, question)
+    rows = best_rows(Asked(question, H200).space().allowed, 2)
+    assert body["runner_up"]["config"] == rows[1].config.to_dict()
+    assert set(body["runner_up"]["predicted"]["breakdown"]) == set(body["predicted"]["breakdown"])
+    other = body["best_other_tile"]
+    tile = ("tile_m", "tile_n", "tile_k", "math_warpgroups")
+    assert any(other["config"][name] != body["config"][name] for name in tile)
+    parts = other["predicted"]["breakdown"]
+    assert sum(parts.values()) == pytest.approx(other["predicted"]["time_us"])
+
+
+def test_a_front_a_list_and_a_limit_of_time_are_not_explained(engine: Engine) -> None:
+    problem = Problem(512, 512, 512)
+    front = objective_from_dict({"kind": "pareto", "axes": ["time", "smem"]})
+    for question, field in (
+        (Question(problem, objective=front), "objective"),
+        (Question(problem, top_k=2), "top_k"),
+        (Question(problem, time_limit_ms=5), "time_limit_ms"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            explain(engine, question)
+        assert caught.value.field == field
+
+
+def test_a_flip_that_does_not_flip_is_refused(engine: Engine) -> None:
+    question = QUESTIONS[1]
+    asked = Asked(question, H200)
+    pick = asked.first()
+    for flip in tightened(asked, pick):
+        prove_flip(asked, pick, flip, engine.prover)
+        wrong = dataclasses.replace(flip, after=flip.stands_at)
+        with pytest.raises(ProofError, match="does not flip"):
+            prove_flip(asked, pick, wrong, engine.prover)
+
+
+def test_a_question_with_one_configuration_left_is_explained(engine: Engine) -> None:
+    question = Question(Problem(64, 4096, 4096))
+    config = engine.optimize(question).config.to_dict()
+    only = {"config": {name: {"in": [v]} for name, v in config.items() if name != "family"}}
+    held = dataclasses.replace(question, constraints=Constraints.from_dict(only))
+    body = explain(engine, held)
+    assert body["runner_up"] is None
+    assert "nothing else is allowed" in " ".join(body["text"])
