@@ -36,3 +36,11 @@ def test_every_recorded_pick_was_verified_over_http_too() -> None:
     for result in report.read_picks().values():
         assert {(row["m"], row["n"], row["k"]) for row in result["rows"]} <= asked
     assert all(row["status"] == "passed" and row["proof"] == "optimal" for row in record["rows"])
+
+
+def test_the_page_shows_the_recorded_comparison_of_strategies() -> None:
+    record = json.loads((report.RESULTS / "solver" / "strategies.json").read_text("utf-8"))
+    assert report.strategies_part(record) in report.PAGE.read_text("utf-8")
+    assert record["shapes"] == len(record["by_shape"]) == 96
+    joint = record["strategies"]["joint"]
+    assert (joint["optimum"], joint["worst_gap"]) == (1, 0)

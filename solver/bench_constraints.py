@@ -1,0 +1,175 @@
+"""Random constraint sets, each answer held against brute force over every configuration.
+
+A satisfiable set's pick must be the first row by brute force; of one that is not, the core
+must clash while each smaller set of its members does not, by trying all of them, and each
+relaxation must be the least that leaves something.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from solver import oracle
+from solver.bench import Progress
+from solver.conflict import Unsatisfiable
+from solver.constraints import CONFIG_FIELDS, RESOURCES, Constraints
+from solver.device import DeviceProfile, load_profile
+from solver.engine import Engine
+from solver.problem import Problem
+from solver.question import Question
+from solver.space import tabulate
+from solver.table import Table
+
+VARIABLES_MAX = 5
+
+
+def random_constraints(rng: random.Random, table: Table) -> dict[str, Any]:
+    """Constraints on one to five variables, in JSON form, their values near the table's own."""
+    names = [*RESOURCES, *CONFIG_FIELDS]
+    given: dict[str, Any] = {}
+    for name in rng.sample(names, rng.randint(1, VARIABLES_MAX)):
+        variable = name if name in RESOURCES else f"config.{name}"
+        _, column = table.column(variable)
+        values = sorted(set(column.tolist()))
+        place = given if name in RESOURCES else given.setdefault("config", {})
+        place[name] = dict(_relations(rng, values))
+    return given
+
+
+def _relations(rng: random.Random, values: list[int]) -> Iterator[tuple[str, Any]]:
+    """One or two of min, max and in, with values of the variable or just beside them."""
+
+    def near() -> int:
+        return max(0, rng.choice(values) + rng.choice((0, 0, 0, 1, -1)))
+
+    for relation in rng.sample(("min", "max", "in"), rng.choice((1, 1, 1, 2))):
+        if relation == "in":
+            yield relation, sorted({near() for _ in range(rng.randint(1, 4))})
+        else:
+            yield relation, near()
+
+
+def bench_constraints(
+    problems: Sequence[Problem],
+    device: str = "h200",
+    *,
+    sets: int = 500,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Ask ``sets`` seeded questions with random constraints and check every answer.
+
+    Times are wall milliseconds of the whole answer, proof included; of a core, until it is
+    told.
+    """
+    rng = random.Random(seed)
+    profile, engine = load_profile(device), Engine()
+    engine.warm([device])
+    tally = {"equal_to_brute_force": 0, "minimal_cores": 0, "least_relaxations": 0}
+    answers_ms: list[float] = []
+    cores_ms: list[float] = []
+    sizes: list[int] = []
+    for done in range(sets):
+        problem = rng.choice(problems)
+        free = tabulate(problem, profile, "calibrated")
+        raw = random_constraints(rng, free)
+        constraints = Constraints.from_dict(raw)
+        question = Question(problem, device=device, constraints=constraints)
+        started = time.perf_counter()
+        try:
+            row = engine.optimize(question).solution.pick
+        except Unsatisfiable as conflict:
+            cores_ms.append((time.perf_counter() - started) * 1e3)
+            sizes.append(len(conflict.core))
+            tally["minimal_cores"] += is_minimal(free, conflict)
+            tally["least_relaxations"] += are_least(problem, profile, constraints, conflict)
+        else:
+            answers_ms.append((time.perf_counter() - started) * 1e3)
+            priced = tabulate(
+                problem, profile, "calibrated", grids=constraints.grids(profile.limit("sms"))
+            )
+            first = oracle.first_rows(priced, question.objective.to_dict(), 1, raw)[0]
+            tally["equal_to_brute_force"] += (first.time, first.wait, first.config) == (
+                row.time,
+                row.wait,
+                row.config,
+            )
+        if progress:
+            progress(done + 1, sets)
+    return {
+        "device": device,
+        "sets": sets,
+        "seed": seed,
+        "satisfiable": len(answers_ms),
+        "unsatisfiable": len(cores_ms),
+        **tally,
+        "core_sizes": {str(n): sizes.count(n) for n in sorted(set(sizes))},
+        **_percentiles("core", cores_ms),
+        **_percentiles("answer", answers_ms),
+    }
+
+
+def is_minimal(table: Table, conflict: Unsatisfiable) -> bool:
+    """Whether the core clashes and no smaller set of its members does, by trying them all."""
+    atoms = []
+    for path, relaxation in zip(conflict.core, conflict.relaxations, strict=True):
+        variable, _, relation = path.removeprefix("constraints.").rpartition(".")
+        atoms.append((variable, relation, relaxation["given"]))
+    return oracle.is_minimal_core(table, atoms)
+
+
+def are_least(
+    problem: Problem, profile: DeviceProfile, constraints: Constraints, conflict: Unsatisfiable
+) -> bool:
+    """Whether each relaxation leaves something and the next smaller change does not."""
+    for relaxation in conflict.relaxations:
+        bound = next(b for b in constraints.bounds if b.path == relaxation["path"])
+        given, relaxed = relaxation["given"], relaxation["relaxed"]
+        if relaxed is None:
+            if _leaves_something(problem, profile, constraints.replace(bound, None)):
+                return False
+            continue
+        if bound.relation == "in":
+            (value,) = set(relaxed) - set(given)
+            reach = int(bound.distance(np.array([value]))[0])
+            nearer = [
+                v
+                for v in range(max(0, value - 2 * reach), value + 2 * reach + 1)
+                if 0 < int(bound.distance(np.array([v]))[0]) < reach
+            ]
+            one_less = constraints.replace(
+                bound, type(bound)(bound.variable, "in", tuple(sorted({*given, *nearer})))
+            )
+        else:
+            value = relaxed
+            step = -1 if bound.relation == "max" else 1
+            one_less = constraints.replace(bound, bound.widened(value + step))
+        if not _leaves_something(
+            problem, profile, constraints.replace(bound, bound.widened(value))
+        ):
+            return False
+        if _leaves_something(problem, profile, one_less):
+            return False
+    return True
+
+
+def _leaves_something(problem: Problem, profile: DeviceProfile, constraints: Constraints) -> bool:
+    """Whether brute force finds a configuration that satisfies the constraints."""
+    grids = constraints.grids(profile.limit("sms"))
+    table = tabulate(problem, profile, "calibrated", grids=grids)
+    work, kernel = table.rows(np.arange(len(table.first)))
+    return bool(oracle.satisfies(table, work, kernel, constraints.to_dict()).any())
+
+
+def _percentiles(name: str, times: list[float]) -> dict[str, float | None]:
+    if not times:
+        return {f"{name}_p50_ms": None, f"{name}_p99_ms": None}
+    return {
+        f"{name}_p50_ms": float(np.percentile(times, 50)),
+        f"{name}_p99_ms": float(np.percentile(times, 99)),
+    }
