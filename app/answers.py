@@ -5,15 +5,19 @@ Each process that calls them, a solver process or the command line's, holds one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from kernels.sources import kernel_id
+from solver.certificate import certificate
 from solver.config import Config
 from solver.device import DeviceProfile, device_names, load_profile
-from solver.engine import Engine, Question
+from solver.engine import Engine
+from solver.explain import explain as explanation
 from solver.families import sm90_gemm
 from solver.problem import Problem
+from solver.question import Question
 
 WARM_DEVICES = ("h200",)
 
@@ -28,10 +32,33 @@ def warm() -> None:
     _engine().warm(WARM_DEVICES)
 
 
-def optimize(question: Question) -> tuple[dict[str, Any], dict[str, float]]:
-    """The body of an answer, and the milliseconds of each of its steps."""
-    answer = _engine().optimize(question)
+def optimize(
+    question: Question, asked_s: float | None = None
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The body of an answer, and the milliseconds of each of its steps.
+
+    A time limit counts from ``asked_s`` (``time.monotonic``, which all processes share).
+    """
+    answer = _engine().optimize(question, asked_s)
     return _with_kernel_id(answer.to_dict()), dict(answer.timings_ms)
+
+
+def certify(question: Question) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The body of an answer and its certificate, None where a time limit came before the
+    proof's end. Raises InvalidInput for a question that asks for no proof.
+    """
+    answer = _engine().optimize(question)
+    body = _with_kernel_id(answer.to_dict())
+    if body["proof"]["status"] == "timeout":
+        return body, None
+    return body, certificate(answer.solution)
+
+
+def explain(
+    question: Question, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """The body of an explanation; ``progress`` is told (done, total)."""
+    return _with_kernel_id(explanation(_engine(), question, progress))
 
 
 def simulate(

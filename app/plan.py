@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels.sources import source_hash
-from solver.engine import Engine, Question
+from solver.engine import Engine
 from solver.problem import Problem
+from solver.question import Question
 
 
 def make_plan(

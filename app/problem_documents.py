@@ -17,6 +17,7 @@ from kernels.errors import (
     GpuAbsent,
     NoKernelFamily,
 )
+from solver.conflict import Unsatisfiable
 from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
 
 MEDIA_TYPE = "application/problem+json"
@@ -46,6 +47,7 @@ TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 NOT_JSON = ProblemKind("unsupported-media-type", 415, "The body must be JSON")
 BAD_HOST = ProblemKind("foreign-host", 421, "Requests for other hosts are refused")
 INVALID = ProblemKind("invalid-input", 422, "A value breaks a limit")
+UNSATISFIABLE = ProblemKind("unsatisfiable", 422, "No legal configuration is allowed")
 NO_FAMILY = ProblemKind("no-kernel-family", 422, "No kernel family runs on this GPU")
 REFUSED = ProblemKind("compile-failed", 422, "The CUDA compiler refused the kernel")
 DEFECT = ProblemKind("internal-error", 500, "The service failed")
@@ -66,8 +68,22 @@ class FieldError(BaseModel):
     message: str = Field(description="the limit, and what was given")
 
 
+class Relaxation(BaseModel):
+    """One of the constraints that clash, and the least change of it that leaves something."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(description="as `constraints.config.stages.max`")
+    given: int | list[int]
+    relaxed: int | list[int] | None = Field(
+        description="null where no change of this one alone is enough"
+    )
+
+
 class ProblemDocument(BaseModel):
-    """RFC 9457 problem details; `errors` is present where fields are to blame."""
+    """RFC 9457 problem details; `errors` is present where fields are to blame, `core` and
+    `relaxations` where constraints clash.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -76,28 +92,43 @@ class ProblemDocument(BaseModel):
     status: int = Field(description="the HTTP status")
     detail: str = Field(description="this occurrence in words: the field, the limit, the value")
     errors: list[FieldError] = Field(default_factory=list)
+    core: list[str] = Field(
+        default_factory=list,
+        description="paths of constraints that leave nothing together, and would without any one",
+    )
+    relaxations: list[Relaxation] = Field(default_factory=list)
 
     def body(self) -> dict[str, Any]:
-        """JSON-ready members, `errors` only where there are any."""
-        return self.model_dump(exclude={"errors"} if not self.errors else None)
+        """JSON-ready members, the lists only where there is something in them."""
+        members = self.model_dump()
+        return {name: value for name, value in members.items() if value != []}
 
 
 def document(
-    kind: ProblemKind, detail: str, errors: Sequence[tuple[str, str]] = ()
+    kind: ProblemKind, detail: str, errors: Sequence[tuple[str, str]] = (), **more: Any
 ) -> ProblemDocument:
-    """The document of one occurrence; ``errors`` are (field, message) pairs."""
+    """The document of one occurrence; ``errors`` are (field, message) pairs, ``more`` are
+    further members.
+    """
     return ProblemDocument(
         type=kind.type,
         title=kind.title,
         status=kind.status,
         detail=detail,
         errors=[FieldError(field=field, message=message) for field, message in errors],
+        **more,
     )
 
 
-def invalid(errors: Sequence[tuple[str, str]]) -> ProblemDocument:
-    """The document for fields that break limits; its detail names them all."""
-    return document(INVALID, "; ".join(f"{field}: {message}" for field, message in errors), errors)
+def invalid(errors: Sequence[tuple[str, str]], left_out: int = 0) -> ProblemDocument:
+    """The document for fields that break limits; its detail names them all.
+
+    ``left_out`` says how many more there are.
+    """
+    words = [f"{field}: {message}" for field, message in errors]
+    if left_out:
+        words.append(f"and {left_out} more")
+    return document(INVALID, "; ".join(words), errors)
 
 
 def from_exception(error: Exception) -> ProblemDocument:
@@ -105,6 +136,10 @@ def from_exception(error: Exception) -> ProblemDocument:
     match error:
         case IllegalConfig():
             return invalid([(f"config.{error.field}", error.message)])
+        case Unsatisfiable():
+            return document(
+                UNSATISFIABLE, error.message, core=error.core, relaxations=error.relaxations
+            )
         case NoKernelFamily():
             return document(NO_FAMILY, str(error))
         case InvalidInput():

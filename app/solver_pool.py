@@ -43,12 +43,10 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class _Invalid:
-    """An InvalidInput on its way back: pickled as an exception it would lose its parts."""
+class _Refusal:
+    """What the user did wrong, on its way back as a value: the process is sound."""
 
-    error_type: type[InvalidInput]
-    field: str
-    message: str
+    error: InvalidInput
 
 
 def _start(initialise: Callable[[], Any]) -> None:
@@ -61,7 +59,7 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
         return function(*arguments)
     except InvalidInput as error:
-        return _Invalid(type(error), error.field, error.message)
+        return _Refusal(error)
 
 
 class _Slot:
@@ -148,9 +146,8 @@ class SolverPool:
             outcome = await asyncio.shield(self._spawn(self._run(slot, function, arguments)))
             ended = time.perf_counter()
             match outcome.kind:
-                case OutcomeKind.OK if isinstance(outcome.value, _Invalid):
-                    fault = outcome.value
-                    raise fault.error_type(fault.field, fault.message)
+                case OutcomeKind.OK if isinstance(outcome.value, _Refusal):
+                    raise outcome.value.error
                 case OutcomeKind.OK:
                     return Reply(outcome.value, (begun - asked) * 1e3, (ended - begun) * 1e3)
                 case OutcomeKind.TIMEOUT:

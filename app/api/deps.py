@@ -15,3 +15,12 @@ def _services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
+
+
+def _arrived_s(request: Request) -> float:
+    arrived_s: float = request.state.arrived_s
+    return arrived_s
+
+
+ArrivedDep = Annotated[float, Depends(_arrived_s)]
+"""When the request's body had arrived, as ``time.monotonic`` has it."""

@@ -25,6 +25,9 @@ from solver.errors import WarpwrightError
 
 log = logging.getLogger(__name__)
 
+FAULTS_SHOWN = 32
+"""Faults that one document names: a body can hold thousands."""
+
 
 def install(app: FastAPI) -> None:
     """Register the handlers."""
@@ -74,4 +77,6 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         reason = broken.get("ctx", {}).get("error", "it could not be read")
         return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
     model = get_type_hints(request.scope["endpoint"])["body"]
-    return problem_response(invalid([describe(fault, model) for fault in faults]))
+    # FastAPI's paths begin with where in the request the value was: always its body.
+    named = [describe({**f, "loc": f["loc"][1:]}, model) for f in faults[:FAULTS_SHOWN]]
+    return problem_response(invalid(named, left_out=len(faults) - len(named)))

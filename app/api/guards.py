@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.responses import problem_response
-from app.api.strict_json import refusal_of
 from app.problem_documents import (
     BAD_HOST,
     BAD_ORIGIN,
@@ -25,6 +25,7 @@ from app.problem_documents import (
 )
 from app.schemas.faults import shown
 from app.settings import Settings, is_loopback
+from app.strict_json import refusal_of
 
 BODY_METHODS = ("POST", "PUT", "PATCH")
 AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
@@ -83,7 +84,8 @@ class CallerGuard:
 class BodyGuard:
     """Takes JSON bodies up to a size (413, 415) that arrive within a deadline (408).
 
-    The body is read whole before the route runs, so a streamed one is cut at the limit.
+    The body is read whole before the route runs, so a streamed one is cut at the limit; the
+    request's state has as ``arrived_s`` when that was (``time.monotonic``).
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -118,6 +120,7 @@ class BodyGuard:
         if body is None:
             await self._refuse(self._too_large(), scope, receive, send)
             return
+        scope.setdefault("state", {})["arrived_s"] = time.monotonic()
         reason = refusal_of(body)
         if reason is not None:
             await problem_response(document(MALFORMED, reason))(scope, receive, send)

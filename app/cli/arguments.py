@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
-from pydantic import ValidationError
-
 from app.cli.session import writing
-from app.schemas.faults import describe, shown
-from app.schemas.questions import ConfigRequest
-from solver.config import Config
+from app.schemas.faults import shown
 from solver.device import device_names
-from solver.engine import MODELS
-from solver.errors import IllegalConfig, InvalidInput
+from solver.errors import InvalidInput
 from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+from solver.question import MODELS, PROOFS
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,16 +42,6 @@ def integer(field: str, low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
-
-
-def add_cache(parser: argparse.ArgumentParser) -> None:
-    """--cache."""
-    parser.add_argument(
-        "--cache",
-        default="cold",
-        metavar="|".join(CACHES),
-        help="where A and B are before the launch: in device memory, or in the L2",
-    )
 
 
 def number(field: str) -> Callable[[str], float]:
@@ -113,6 +97,40 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """--cache."""
+    parser.add_argument(
+        "--cache",
+        default="cold",
+        metavar="|".join(CACHES),
+        help="where A and B are before the launch: in device memory, or in the L2",
+    )
+
+
+def add_question(parser: argparse.ArgumentParser) -> None:
+    """M N K and what is asked about them: device, model, what is best, what is allowed."""
+    add_problem(parser)
+    add_device(parser)
+    add_model(parser)
+    add_cache(parser)
+    parser.add_argument("--proof", default="full", metavar="|".join(PROOFS))
+    add_wishes(parser)
+
+
+def add_wishes(parser: argparse.ArgumentParser) -> None:
+    """--objective and --constraints."""
+    parser.add_argument(
+        "--objective",
+        metavar="JSON|@FILE",
+        help="what is best, as `objective` of POST /v1/optimize; time, then MATH wait",
+    )
+    parser.add_argument(
+        "--constraints",
+        metavar="JSON|@FILE",
+        help="what is allowed, as `constraints` of POST /v1/optimize; all that is legal",
+    )
+
+
 def add_config(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """--config."""
     parser.add_argument(
@@ -129,30 +147,3 @@ def problem_of(arguments: argparse.Namespace) -> Problem:
     return Problem(
         arguments.m, arguments.n, arguments.k, dtype=arguments.dtype, layout=arguments.layout
     )
-
-
-def config_of(text: str) -> Config:
-    """A configuration from JSON text or, after an @, from a file; of an answer, its `config`.
-
-    Raises IllegalConfig naming the field that is wrong.
-    """
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise InvalidInput("config", f"can't be read: {error}") from error
-    try:
-        values: Any = json.loads(text)
-    except RecursionError:
-        raise InvalidInput("config", "must be JSON or @FILE: it is nested too deeply") from None
-    except ValueError as error:
-        raise InvalidInput("config", f"must be JSON or @FILE: {error}") from None
-    if isinstance(values, dict) and isinstance(values.get("config"), dict):
-        values = values["config"]
-    try:
-        return ConfigRequest.model_validate(values).config()
-    except ValidationError as error:
-        field, message = describe(error.errors()[0], ConfigRequest)
-        if field == "body":
-            raise InvalidInput("config", message) from None
-        raise IllegalConfig(field, message) from None

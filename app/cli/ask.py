@@ -1,8 +1,9 @@
-"""optimize, simulate and devices: questions that need no GPU."""
+"""optimize, explain, simulate and devices: questions that need no GPU."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from app import answers
@@ -13,24 +14,22 @@ from app.cli.arguments import (
     add_json,
     add_model,
     add_problem,
-    config_of,
+    add_question,
     integer,
     problem_of,
 )
+from app.cli.certificates import answer_with_certificate
+from app.cli.documents import config_of, question_of
 from app.cli.session import OK, Session
-from app.cli.show import show_answer, show_devices, show_simulation
+from app.cli.show import show_answer, show_devices, show_explanation, show_simulation
 from app.host import detect_host
-from solver.engine import PROOFS, TOP_K_MAX, Question
+from solver.question import TIME_LIMIT_MS_MAX, TOP_K_MAX
 
 
 def add_commands(commands: Any) -> None:
     """Register this module's commands."""
     optimize_ = commands.add_parser("optimize", help="the best configuration, with its proof")
-    add_problem(optimize_)
-    add_device(optimize_)
-    add_model(optimize_)
-    add_cache(optimize_)
-    optimize_.add_argument("--proof", default="full", metavar="|".join(PROOFS))
+    add_question(optimize_)
     optimize_.add_argument(
         "--top-k",
         type=integer("top_k", 1, TOP_K_MAX),
@@ -38,7 +37,25 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help="list the N best configurations, the pick included",
     )
+    optimize_.add_argument(
+        "--time-limit-ms",
+        type=integer("time_limit_ms", 1, TIME_LIMIT_MS_MAX),
+        metavar="N",
+        help="answer by then, and say what is not proved",
+    )
+    optimize_.add_argument(
+        "--certificate",
+        type=Path,
+        metavar="FILE",
+        help="write the proved answer there, for recheck",
+    )
     optimize_.set_defaults(run=optimize)
+
+    explain_ = commands.add_parser(
+        "explain", help="why this pick: what bounds it, what is next, what would change it"
+    )
+    add_question(explain_)
+    explain_.set_defaults(run=explain)
 
     simulate_ = commands.add_parser("simulate", help="time, wait and timeline of your own")
     add_problem(simulate_)
@@ -53,24 +70,23 @@ def add_commands(commands: Any) -> None:
     devices_.set_defaults(run=devices)
 
 
-def _device(arguments: argparse.Namespace) -> str:
-    return detect_host().device if arguments.device is None else str(arguments.device)
-
-
 def optimize(arguments: argparse.Namespace, session: Session) -> int:
-    """``warpwright optimize M N K``."""
-    question = Question(
-        problem_of(arguments),
-        device=_device(arguments),
-        model=arguments.model,
-        proof=arguments.proof,
-        top_k=arguments.top_k,
-        cache=arguments.cache,
-        divergence=arguments.divergence,
-    )
+    """``warpwright optimize M N K``; exits 1 where a certificate was wanted and time ran out."""
+    question = question_of(arguments)
+    if arguments.certificate is not None:
+        return answer_with_certificate(question, arguments.certificate, session)
     with session.waiting("solving"):
         body, _ = answers.optimize(question)
     session.emit(body, lambda console: show_answer(console, body))
+    return OK
+
+
+def explain(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright explain M N K``."""
+    question = question_of(arguments)
+    with session.progress("looking for what would change it") as bar:
+        body = answers.explain(question, bar)
+    session.emit(body, lambda console: show_explanation(console, body))
     return OK
 
 
@@ -81,7 +97,7 @@ def simulate(arguments: argparse.Namespace, session: Session) -> int:
         body = answers.simulate(
             problem,
             config,
-            _device(arguments),
+            arguments.device or detect_host().device,
             arguments.model,
             arguments.divergence,
             arguments.cache,

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from app import answers
-from app.cli.arguments import add_config, add_device, add_problem, config_of, integer, problem_of
+from app.cli.arguments import add_config, add_device, add_problem, integer, problem_of
+from app.cli.documents import config_of, write_whole
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
-from app.errors import EnvironmentLacks
 from app.host import check_memory, detect_host
 from app.verification import verify_here
 from kernels.compile import check_compiled, compile_kernel
 from kernels.verify import require_gpu
 from solver.config import Config
 from solver.device import load_profile
-from solver.engine import Question
 from solver.families import sm90_gemm
 from solver.problem import Problem
+from solver.question import Question
 
 DEADLINE_S = 120
 
@@ -67,10 +67,7 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
         compiled = compile_kernel(sm90_gemm.compile_key(config, problem.dtype))
         check_compiled(compiled, config, load_profile(device))
     if arguments.out is not None:
-        try:
-            arguments.out.write_bytes(compiled.cubin)
-        except OSError as error:
-            raise EnvironmentLacks(f"{arguments.out} can't be written: {error}") from error
+        write_whole(arguments.out, compiled.cubin)
     record = {
         "kernel_id": compiled.kernel_id,
         "registers_per_thread": compiled.registers,

@@ -1,9 +1,10 @@
 """The command `warpwright`.
 
-Exit codes: 0 done; 1 done, and the answer is no (a verification failed); 2 bad input;
-3 something this needs is missing (a GPU, the compiler, the port, a writable standard
-output); 70 a defect of ours; 130 interrupted; 141 the output's reader (head, less) has gone.
-With --json an error is a problem document on standard output.
+Exit codes: 0 done; 1 done, and the answer is no (a verification failed, nothing is allowed, a
+certificate does not hold); 2 bad input; 3 something this needs is missing (a GPU, the compiler,
+the port, a writable standard output); 70 a defect of ours; 130 interrupted; 141 the output's
+reader (head, less) has gone. With --json an error is a problem document on standard output;
+constraints that leave nothing print theirs there in any case.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from rich.markup import escape
 
 from app import __version__
-from app.cli import ask, bench, gpu, service
+from app.cli import ask, bench, certificates, gpu, service
 from app.cli.arguments import Parser
 from app.cli.session import (
     DEFECT,
@@ -39,6 +40,7 @@ from kernels.errors import (
     GpuAbsent,
     NoKernelFamily,
 )
+from solver.conflict import Unsatisfiable
 from solver.errors import InvalidInput
 
 ENVIRONMENT_ERRORS = (
@@ -50,6 +52,7 @@ ENVIRONMENT_ERRORS = (
     GpuAbsent,
     NoKernelFamily,
 )
+NEGATIVE_ERRORS = (CompileFailed, Unsatisfiable)
 
 
 def build_parser() -> Parser:
@@ -62,7 +65,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (ask, gpu, service, bench):
+    for module in (ask, certificates, gpu, service, bench):
         module.add_commands(commands)
     return parser
 
@@ -83,20 +86,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             return _fail(error, session)
     except KeyboardInterrupt:
-        _say(session, "interrupted")
+        session.say("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         return UNREAD
     except OutputLost as error:
         _drop_output()
-        _say(session, f"[red]error:[/red] {error}")
+        session.say(f"[red]error:[/red] {error}")
         return ENVIRONMENT
-
-
-def _say(session: Session, words: str) -> None:
-    with suppress(OSError):  # the exit code says it too
-        session.err.print(words, soft_wrap=True)
 
 
 def _drop_output() -> None:
@@ -111,13 +109,13 @@ def _fail(error: Exception, session: Session) -> int:
     if not is_expected(error):
         session.err.print_exception()
     problem = from_exception(error)
-    if session.as_json:
-        session.emit(problem.body(), lambda console: None)
-    else:
-        _say(session, f"[red]error:[/red] {escape(problem.detail)}")
+    if session.as_json or isinstance(error, Unsatisfiable):
+        session.emit_json(problem.body())
+    if not session.as_json:
+        session.say(f"[red]error:[/red] {escape(problem.detail)}")
     if isinstance(error, ENVIRONMENT_ERRORS):
         return ENVIRONMENT
-    if isinstance(error, CompileFailed):
+    if isinstance(error, NEGATIVE_ERRORS):
         return NEGATIVE
     return USAGE if isinstance(error, InvalidInput) else DEFECT
 

@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
@@ -65,11 +65,21 @@ class Session:
 
     def emit(self, body: Any, show: Callable[[Console], None]) -> None:
         """Print an answer: as JSON, or as ``show`` lays it out."""
-        with writing():
-            if self.as_json:
-                print(json.dumps(body, indent=2, allow_nan=False))
-            else:
+        if self.as_json:
+            self.emit_json(body)
+        else:
+            with writing():
                 show(self.out)
+
+    def emit_json(self, body: Any) -> None:
+        """Print a document as JSON, whoever reads it."""
+        with writing():
+            print(json.dumps(body, indent=2, allow_nan=False))
+
+    def say(self, words: str) -> None:
+        """A line on standard error; where that can't be written, the exit code says it too."""
+        with suppress(OSError):
+            self.err.print(words, soft_wrap=True)
 
     @contextmanager
     def waiting(self, words: str) -> Iterator[None]:

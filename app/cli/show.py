@@ -2,120 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-Body = Mapping[str, Any]
+from app.cli.layout import (
+    Body,
+    config_words,
+    kernel_words,
+    pairs,
+    predicted_rows,
+    title_of,
+    warning_rows,
+)
+from solver.constraints import Constraints
+from solver.report import RANK_WORDS
 
 
-def _pairs(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for name, value in rows:
-        table.add_row(name, str(value))
-    return table
-
-
-def _problem(body: Body) -> str:
-    p = body["problem"]
-    return f"{p['m']} x {p['n']} x {p['k']} {p['dtype']} ({p['layout']})"
-
-
-def _config(config: Body) -> str:
-    """A configuration in one line, what it leaves at its default left out."""
-    tile = f"{config['tile_m']}x{config['tile_n']}x{config['tile_k']}"
-    rest = [
-        f"{name}={value}"
-        for name, value in config.items()
-        if name not in ("family", "tile_m", "tile_n", "tile_k")
-    ]
-    return " ".join([config["family"], tile, *rest])
-
-
-def _kernel(kernel: Body) -> str:
-    registers = kernel["registers_per_thread"]
-    return (
-        f"{kernel['grid']} CTAs x {kernel['threads']} threads, {kernel['smem_bytes']:,} B shared "
-        f"memory" + ("" if registers is None else f", {registers} registers a thread")
-    )
-
-
-def _predicted(p: Body) -> list[tuple[str, Any]]:
-    parts = ", ".join(f"{n.removesuffix('_us')} {v:.2f}" for n, v in p["breakdown"].items())
-    return [
-        ("predicted time", f"{p['time_us']:.2f} µs ({p['tflops']:.1f} TFLOP/s)"),
-        ("of which, µs", parts),
-        ("MATH wait", f"{p['wait_us']:.2f} µs"),
-        ("bound by", p["bound"]),
-    ]
-
-
-def _proof(proof: Body) -> str:
-    space = f"{proof['space']['configurations']:,} legal configurations"
-    if proof["status"] != "optimal":
-        return f"{proof['status']}; the pick is the first of {space}"
+def _proof(proof: Body, front: bool) -> str:
+    space = proof["space"]
+    among = f"{space['configurations']:,} legal configurations"
+    if space["excluded_by_constraints"]:
+        among = f"{space['configurations']:,} allowed configurations of {space['legal']:,} legal"
+    if proof["status"] == "timeout":
+        return (
+            f"timeout: {proof['undecided']:,} of {among} are undecided, the best of them has at "
+            f"most {proof['gap']:.2%} less {RANK_WORDS[proof['gap_in']]}"
+        )
+    if proof["status"] == "not_requested":
+        return f"not_requested: of {among} the answer is the first by the model, unproved"
     scope = proof["scope"]
+    claim = f"the whole front of {among}" if front else f"none of {among} is better"
     return (
-        f"optimal: none of {space} is better ({scope['refuted_by_group_bound']:,} refuted by "
-        f"their group's bound, {scope['refuted_exactly']:,} exactly, the pick and "
-        f"{scope['finalists_over_event_arrays'] - 1} next to it over event arrays)"
+        f"optimal: {claim} ({scope['refuted_by_group_bound']:,} refuted by "
+        f"their group's bound, {scope['refuted_exactly']:,} exactly, "
+        f"{scope['finalists_over_event_arrays']:,} compared over event arrays)"
     )
+
+
+def _asked(body: Body) -> list[tuple[str, Any]]:
+    """What is best and what is allowed, where the question says so."""
+    objective = body["objective"]
+    match objective["kind"]:
+        case "lexicographic":
+            best = ", then ".join(RANK_WORDS[name] for name in objective["order"])
+        case "weighted":
+            terms = (
+                f"{weight:g} x {RANK_WORDS[name]} ({objective['units'][name]})"
+                for name, weight in objective["weights"].items()
+            )
+            best = " + ".join(terms)
+        case _:
+            axes = ", ".join(RANK_WORDS[name] for name in objective["axes"])
+            best = f"all trade-offs of {axes} within {objective['within']:g} x the least time"
+    rows = [("best by", best)]
+    bounds = Constraints.from_dict(body["constraints"]).bounds
+    if bounds:
+        rows.append(("allowed", "; ".join(bound.words() for bound in bounds)))
+    return rows
 
 
 def show_answer(console: Console, body: Body) -> None:
-    """An optimisation's answer."""
+    """An optimisation's answer, with what else it lists."""
+    score = [("score", f"{body['score']:.6g}")] if "score" in body else []
     console.print(
-        _pairs(
-            f"{_problem(body)} on {body['device']['title']}",
+        pairs(
+            title_of(body),
             [
-                ("configuration", _config(body["config"])),
-                ("kernel", _kernel(body["kernel"])),
+                *_asked(body),
+                ("configuration", config_words(body["config"])),
+                ("kernel", kernel_words(body["kernel"])),
                 ("kernel id", body["kernel"]["id"] or "none: this model has no kernel"),
-                *_predicted(body["predicted"]),
-                ("proof", _proof(body["proof"])),
-                *_warning(body),
+                *predicted_rows(body["predicted"]),
+                *score,
+                ("proof", _proof(body["proof"], "front" in body)),
+                *warning_rows(body),
             ],
         )
     )
     if body["alternatives"]:
-        table = Table("", "configuration", "µs", "gap", box=box.SIMPLE, title_justify="left")
-        for rank, row in enumerate(body["alternatives"], start=2):
-            gap = f"{row['gap']:.2%}"
-            table.add_row(str(rank), _config(row["config"]), f"{row['time_us']:.2f}", gap)
-        console.print(table)
+        console.print(_listed("The next ones", body["alternatives"], first=2))
+    if "front" in body:
+        listed, size = len(body["front"]), body["front_size"]
+        which = f"The first {listed} of {size:,} points" if listed < size else f"All {size} points"
+        console.print(_listed(f"{which} of the front", body["front"], first=1))
 
 
-def _warning(body: Body) -> list[tuple[str, Any]]:
-    warnings = []
-    if not body.get("fits_device_memory", True):
-        size = f"A, B and C take {body['operand_bytes'] / 1e9:,.0f} GB"
-        warnings.append(("does not fit", f"{size}: the answer is the model's alone"))
-    if missing := body["device"]["must_measure"]:
-        warnings.append(("not yet measured", ", ".join(missing)))
-    return warnings
+def _listed(title: str, rows: Sequence[Body], first: int) -> Table:
+    """Configurations with their values, numbered from ``first``."""
+    scored = "score" in rows[0]
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
+    names = ("time, µs", "wait, µs", "smem, B", "registers", *(["score"] if scored else []), "gap")
+    table.add_column("")
+    table.add_column("configuration")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for rank, row in enumerate(rows, start=first):
+        values = [f"{row['time_us']:.2f}", f"{row['wait_us']:.2f}", f"{row['smem_bytes']:,}"]
+        values.append(str(row["registers_per_thread"] or "-"))
+        if scored:
+            values.append(f"{row['score']:.6g}")
+        values.append("-" if row["gap"] is None else f"{row['gap']:.2%}")
+        table.add_row(str(rank), config_words(row["config"]), *values)
+    return table
+
+
+def show_explanation(console: Console, body: Body) -> None:
+    """An explanation's paragraphs."""
+    for paragraph in body["text"]:
+        console.print(paragraph, markup=False, highlight=False)
+        console.print()
+
+
+def show_verdict(console: Console, verdict: Body) -> None:
+    """What a recheck found."""
+    counts = ", ".join(f"{name} {count:,}" for name, count in verdict["checked"].items())
+    if verdict["holds"]:
+        console.print(f"The certificate holds ({counts}).", markup=False)
+        return
+    console.print(f"The certificate does not hold{f' ({counts})' if counts else ''}:", markup=False)
+    for reason in verdict["reasons"]:
+        console.print(f"- {reason}", markup=False)
 
 
 def show_simulation(console: Console, body: Body) -> None:
     """A simulation's answer, with the first turn of its ring."""
     console.print(
-        _pairs(
-            f"{_problem(body)} on {body['device']['title']}",
+        pairs(
+            title_of(body),
             [
-                ("configuration", _config(body["config"])),
-                ("kernel", _kernel(body["kernel"])),
-                *_predicted(body["predicted"]),
+                ("configuration", config_words(body["config"])),
+                ("kernel", kernel_words(body["kernel"])),
+                *predicted_rows(body["predicted"]),
                 ("gap to optimum", f"{body['gap_to_optimum']:.2%}"),
-                ("optimum", _config(body["optimum"]["config"])),
+                ("optimum", config_words(body["optimum"]["config"])),
                 *[
                     (u["name"], f"{u['used']:,} of {u['limit']:,} ({u['share']:.0%})")
                     for u in body["limits"]
                 ],
-                *_warning(body),
+                *warning_rows(body),
             ],
         )
     )
@@ -145,4 +173,4 @@ def show_devices(console: Console, host: Body | None, devices: Sequence[Body]) -
 def show_record(console: Console, title: str, record: Body) -> None:
     """A flat JSON object as names and values; what is nested is left to --json."""
     flat = [(n, v) for n, v in record.items() if not isinstance(v, dict | list)]
-    console.print(_pairs(title, [(n, f"{v:.4g}" if isinstance(v, float) else v) for n, v in flat]))
+    console.print(pairs(title, [(n, f"{v:.4g}" if isinstance(v, float) else v) for n, v in flat]))

@@ -2,78 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from app.schemas.objectives import (
+    Axis,
+    ConstraintsRequest,
+    LexicographicRequest,
+    ParetoRequest,
+    WeightedRequest,
+)
+from app.schemas.parts import (
+    DeviceUsed,
+    Event,
+    Kernel,
+    LimitUse,
+    Predicted,
+    ProblemShape,
+    Shape,
+)
 from app.schemas.questions import ConfigRequest
 
 
-class Shape(BaseModel):
-    """Every member is documented: an answer with another one is a defect."""
+class WeightedAnswer(WeightedRequest):
+    """The weighted objective as an answer repeats it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ProblemShape(Shape):
-    m: int
-    n: int
-    k: int
-    dtype: str
-    layout: str
+    units: Annotated[dict[Axis, str], Field(description="what each weight is per")]
 
 
-class Kernel(Shape):
-    id: str | None = Field(
-        description="compile key and source hash of the CUDA kernel; null where the model has none"
-    )
-    grid: int = Field(description="CTAs")
-    threads: int = Field(description="threads of a CTA")
-    smem_bytes: int = Field(description="dynamic shared memory of a CTA")
-    registers_per_thread: int | None = Field(description="null in a model without a kernel")
-
-
-class Breakdown(Shape):
-    launch_us: float
-    math_us: float
-    wait_us: float
-    epilogue_us: float
-
-
-class Pipeline(Shape):
-    load_us: float
-    latency_us: float
-    math_us: float
-    early_us: float
-    epilogue_us: float
-    slots: int
-    iterations: int
-    units_per_cta: int
-    waves: int
-
-
-class Predicted(Shape):
-    time_us: float
-    wait_us: float = Field(description="MATH-warp idle time of the critical CTA")
-    tflops: float
-    bound: str = Field(description="what decides the time: loads, math or ring_depth")
-    clock_mhz: int | None = Field(description="null in a model without a clock")
-    breakdown: Breakdown = Field(description="parts that add up to time_us")
-    pipeline: Pipeline = Field(description="the recurrence's parameters")
-
-
-class Event(Shape):
-    unit: int
-    iteration: int
-    slot: int
-    load_issue_us: float
-    load_end_us: float
-    math_start_us: float
-    math_end_us: float
+Objective = Annotated[
+    LexicographicRequest | WeightedAnswer | ParetoRequest, Field(discriminator="kind")
+]
 
 
 class Space(Shape):
-    configurations: int
+    legal: int = Field(description="configurations that device and kernel family allow")
+    excluded_by_constraints: int = Field(description="of these, what the user's own limits refuse")
+    configurations: int = Field(description="what is left and was compared")
 
 
 class Scope(Shape):
@@ -81,10 +47,12 @@ class Scope(Shape):
 
     claim: str
     configurations: int
+    excluded_by_constraints: int
     groups: int
     refuted_by_group_bound: int
     refuted_exactly: int
     finalists_over_event_arrays: int
+    listed: int = Field(description="alternatives whose place in the order is proved too")
     unrolled_iterations: int
     lemmas: dict[str, str]
     controls: str
@@ -93,34 +61,55 @@ class Scope(Shape):
     timeline: list[Event]
 
 
-class Proof(Shape):
-    status: Literal["optimal", "not_requested"]
+class Optimal(Shape):
+    """The whole claim is proved."""
+
+    status: Literal["optimal"]
     space: Space
-    scope: Scope | None = Field(None, description="present where status is optimal")
+    scope: Scope
 
 
-class Alternative(Shape):
+class Timeout(Shape):
+    """The time limit came before the end of the proof."""
+
+    status: Literal["timeout"]
+    space: Space
+    undecided: int = Field(description="configurations that are not refuted yet")
+    gap: float = Field(
+        ge=0,
+        le=1,
+        description="how much better than the answer the best of them may be at most, as a "
+        "fraction of the answer's",
+    )
+    gap_in: Literal["score", "time", "wait", "smem", "registers"] = Field(
+        description="what the gap is a fraction of: the objective's first rank"
+    )
+
+
+class NotRequested(Shape):
+    """The answer is the model's first, unproved."""
+
+    status: Literal["not_requested"]
+    space: Space
+
+
+class Listed(Shape):
+    """An alternative, or a point of a front."""
+
     config: ConfigRequest
     time_us: float
     wait_us: float
     smem_bytes: int
     registers_per_thread: int | None = Field(description="null in a model without a kernel")
-    gap: float = Field(description="time over the pick's, less one")
-
-
-class DeviceUsed(Shape):
-    name: str
-    title: str
-    memory_bytes: int
-    profile_sha256: str
-    constants_by_provenance: dict[str, int]
-    must_measure: list[str] = Field(
-        description="constants without whose measurement the answer means little"
+    gap: float | None = Field(
+        description="the objective's first rank over the answer's, less one (of a front: time "
+        "over the least); null where that of the answer is 0"
     )
+    score: float | None = Field(None, description="present with a weighted objective")
 
 
 class OptimizeAnswer(Shape):
-    """The first configuration of the legal space, and the proof that it is."""
+    """The first configuration of what is allowed, and the proof that it is."""
 
     problem: ProblemShape
     operand_bytes: int = Field(description="bytes of A, B and C")
@@ -131,19 +120,22 @@ class OptimizeAnswer(Shape):
     model_version: str
     cache: str = Field(description="cold or warm: where A and B were before the launch")
     divergence: float = Field(description="factor on compute time in the published model")
-    config: ConfigRequest
+    objective: Objective
+    constraints: ConstraintsRequest
+    config: ConfigRequest = Field(description="of a front: its first point")
     kernel: Kernel
     predicted: Predicted
-    proof: Proof
-    alternatives: list[Alternative]
+    score: float | None = Field(None, description="present with a weighted objective")
+    proof: Annotated[Optimal | Timeout | NotRequested, Field(discriminator="status")]
+    alternatives: list[Listed]
+    front: list[Listed] | None = Field(
+        None, description="present with a pareto objective, in the order of its axes"
+    )
+    front_size: int | None = Field(None, description="points of the whole front")
+    complete: bool | None = Field(
+        None, description="whether the whole front is listed and, where asked for, proved"
+    )
     device: DeviceUsed
-
-
-class LimitUse(Shape):
-    name: str
-    used: int
-    limit: int
-    share: float
 
 
 class Optimum(Shape):
@@ -168,51 +160,3 @@ class SimulateAnswer(Shape):
     gap_to_optimum: float = Field(description="time over the optimum's, less one")
     optimum: Optimum
     device: DeviceUsed
-
-
-class VerificationJob(Shape):
-    """A verification as it stands."""
-
-    id: str
-    status: Literal["queued", "running", "passed", "failed", "cancelled"]
-    reason: str | None = Field(description="why it failed or was cancelled")
-    problem: ProblemShape
-    config: ConfigRequest
-    predicted_us: float
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
-    result: dict[str, Any] | None = Field(description="the measurement, once it ended")
-
-
-class DeviceSummary(Shape):
-    name: str
-    title: str
-    vendor: str
-    arch: str
-    families: list[str] = Field(description="kernel families that run on it")
-    models: list[str] = Field(description="models that can price it")
-    limits: dict[str, Any]
-    constants: dict[str, Any]
-    must_measure: list[str]
-    profile_sha256: str
-
-
-class HostGpuShape(Shape):
-    name: str
-    profile: str | None
-
-
-class Devices(Shape):
-    host: HostGpuShape | None
-    devices: list[DeviceSummary]
-
-
-class Health(Shape):
-    status: Literal["ok"]
-
-
-class Ready(Shape):
-    status: Literal["ready", "starting"]
-    gpu: str = Field(description="the GPU's name, or `absent`")
-    solver_processes: int

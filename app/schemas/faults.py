@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 
-TYPE_WORDS = {"integer": "an integer", "string": "a string"}
+TYPE_WORDS = {"integer": "an integer", "number": "a number", "string": "a string"}
 LONGEST_SHOWN = 60
+
+Schema = Mapping[str, Any]
 
 
 def describe(fault: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str]:
     """(field, message) of one entry of ``ValidationError.errors()`` for ``model``.
 
-    The field is the value's path in the request (``config.tile_m``); the message states the
-    limit as the model's own JSON schema has it.
+    The field is the value's path in the request (``config.tile_m``, ``objective.order.1``);
+    the message states the limit as the model's own JSON schema has it.
     """
-    path = [str(part) for part in fault["loc"] if part != "body"]
-    whole = model.model_json_schema()
-    field = ".".join(_name(part) for part in path) or "body"
-    given = fault["input"]
-    match fault["type"]:
+    path, parent, node = _walk(fault["loc"], _schema(model))
+    given, kind = fault["input"], fault["type"]
+    if kind.startswith("union_tag"):  # found at the union, to be mended in its discriminator
+        tag = node["discriminator"]["propertyName"]
+        path, node = [*path, tag], {"enum": list(node["discriminator"]["mapping"])}
+        kind = "missing" if kind == "union_tag_not_found" else kind
+        given = given.get(tag)
+    field = ".".join(path) or "body"
+    match kind:
         case "missing" if path:
-            return field, f"is required and must be {_limit(_node(path, whole))}"
+            return field, f"is required and must be {_limit(node)}"
         case "missing":
             return field, "must be a JSON object, got nothing"
         case "extra_forbidden":
-            siblings = ", ".join(_node(path[:-1], whole).get("properties", {}))
+            siblings = ", ".join(parent.get("properties", {}))
             return field, f"is no field of this request; there are {siblings}"
         case _:
-            return field, f"must be {_limit(_node(path, whole))}, got {_typed(given)}"
+            return field, f"must be {_limit(node)}, got {_typed(given)}"
+
+
+@cache
+def _schema(model: type[BaseModel]) -> Schema:
+    return model.model_json_schema()
+
+
+def _walk(loc: Iterable[int | str], whole: Schema) -> tuple[list[str], Schema, Schema]:
+    """The path that ``loc`` is, and the schemas of what holds the value and of the value.
+
+    A schema is empty where the model has none: below a field that it does not know.
+    """
+    path: list[str] = []
+    parent: Schema = {}
+    node = whole
+    for part in loc:
+        if "discriminator" in node:  # pydantic's own step: which of the union's it took
+            node = _resolved({"$ref": node["discriminator"]["mapping"][part]}, whole)
+            continue
+        path.append(_name(str(part)))
+        parent = node
+        below = parent.get("items") if isinstance(part, int) else None
+        node = _resolved(below or parent.get("properties", {}).get(part, {}), whole)
+    return path, parent, node
 
 
 def _name(part: str) -> str:
@@ -53,26 +84,38 @@ def _typed(value: Any) -> str:
     return "null" if value is None else f"{type(value).__name__} {shown(value)}"
 
 
-def _limit(schema: Mapping[str, Any]) -> str:
+def _limit(schema: Schema) -> str:
+    """What a value must be, in words."""
     if "enum" in schema:
-        return "one of " + ", ".join(str(value) for value in schema["enum"] if value is not None)
+        return f"one of {_options(schema)}"
+    if schema.get("type") == "array":
+        return f"a list of {schema['minItems']} to {schema['maxItems']} {_items(schema['items'])}"
     words = TYPE_WORDS.get(schema.get("type", "object"), "a JSON object")
     if "maxLength" in schema:
         words += f" of at most {schema['maxLength']} characters"
-    if "minimum" in schema:
-        words += f" between {schema['minimum']} and {schema['maximum']}"
-    return words
+    return words + _range(schema)
 
 
-def _node(path: list[str], whole: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of the field at ``path``; empty where the model has none."""
-    node = whole
-    for part in path:
-        node = _resolved(node.get("properties", {}).get(part, {}), whole)
-    return node
+def _items(schema: Schema) -> str:
+    """What the values of a list must be, in words."""
+    return f"names: {_options(schema)}" if "enum" in schema else f"integers{_range(schema)}"
 
 
-def _resolved(node: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
+def _options(schema: Schema) -> str:
+    return ", ".join(str(value) for value in schema["enum"] if value is not None)
+
+
+def _range(schema: Schema) -> str:
+    if "minimum" not in schema:
+        return ""
+    low, high = (
+        f"{end:g}" if isinstance(end, float) else str(end)
+        for end in (schema["minimum"], schema["maximum"])
+    )
+    return f" between {low} and {high}"
+
+
+def _resolved(node: Schema, whole: Schema) -> Schema:
     """``node`` with a reference, or a choice between something and null, followed."""
     for option in node.get("anyOf", ()):
         if option.get("type") != "null":

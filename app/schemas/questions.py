@@ -6,52 +6,63 @@ never checked twice.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.schemas.limits import Name, between, one_of
+from app.schemas.objectives import (
+    DEFAULT_OBJECTIVE,
+    NO_CONSTRAINTS,
+    ConstraintsRequest,
+    ObjectiveRequest,
+)
 from solver.config import Config
+from solver.constraints import Constraints
 from solver.device import device_names
-from solver.engine import DIVERGENCE_MAX, MODELS, PROOFS, TOP_K_MAX, Question
+from solver.objective import objective_from_dict
 from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+from solver.question import (
+    DIVERGENCE_MAX,
+    MODELS,
+    PROOFS,
+    TIME_LIMIT_MS_MAX,
+    TOP_K_MAX,
+    Question,
+)
 
-
-def _one_of(values: Any) -> dict[str, Any]:
-    return {"enum": list(values)}
-
-
-def _between(low: int, high: int) -> dict[str, Any]:
-    return {"minimum": low, "maximum": high}
-
-
-NAME_LONGEST = 60
-"""Longest text that can be a name; a longer one is refused here, so that no message repeats it."""
-
-Name = Annotated[str, Field(max_length=NAME_LONGEST)]
-Extent = Annotated[int, Field(json_schema_extra=_between(1, MAX_EXTENT))]
+Extent = Annotated[int, Field(json_schema_extra=between(1, MAX_EXTENT))]
 Device = Annotated[
     Name | None,
     Field(
         description="a profile of /v1/devices; by default the host's GPU's where a kernel family "
         "runs on it, else h200",
-        json_schema_extra=_one_of([*device_names(), None]),
+        json_schema_extra=one_of([*device_names(), None]),
     ),
 ]
 Cache = Annotated[
     Name,
     Field(
         description="where A and B are before the launch: in device memory, or in the L2",
-        json_schema_extra=_one_of(CACHES),
+        json_schema_extra=one_of(CACHES),
     ),
 ]
 Divergence = Annotated[
     float,
     Field(
         description="model paper: a factor on compute time for threads of a warp that diverge",
-        json_schema_extra=_between(1, DIVERGENCE_MAX),
+        json_schema_extra=between(1, DIVERGENCE_MAX),
     ),
 ]
-Model = Annotated[Name, Field(json_schema_extra=_one_of(MODELS))]
+TimeLimit = Annotated[
+    int | None,
+    Field(
+        description="when the answer is due, counted from the question's arrival; what is not "
+        "proved by then is said",
+        json_schema_extra=between(1, TIME_LIMIT_MS_MAX),
+    ),
+]
+Model = Annotated[Name, Field(json_schema_extra=one_of(MODELS))]
 
 
 class Request(BaseModel):
@@ -66,11 +77,11 @@ class ProblemRequest(Request):
     m: Extent = Field(description="rows of A and C")
     n: Extent = Field(description="columns of B and C")
     k: Extent = Field(description="columns of A, rows of B")
-    dtype: Name = Field("bf16", json_schema_extra=_one_of(ELEMENT_BYTES))
+    dtype: Name = Field("bf16", json_schema_extra=one_of(ELEMENT_BYTES))
     layout: Name = Field(
         "tn",
         description="first letter A as M×K, second B as K×N; t row-major, n column-major",
-        json_schema_extra=_one_of(LAYOUTS),
+        json_schema_extra=one_of(LAYOUTS),
     )
 
     def problem(self) -> Problem:
@@ -105,15 +116,17 @@ class OptimizeRequest(ProblemRequest):
 
     device: Device = None
     model: Model = "calibrated"
-    proof: Name = Field("full", json_schema_extra=_one_of(PROOFS))
+    proof: Name = Field("full", json_schema_extra=one_of(PROOFS))
     top_k: int = Field(
         1,
         description="how many of the best configurations to list, the pick included",
-        json_schema_extra=_between(1, TOP_K_MAX),
+        json_schema_extra=between(1, TOP_K_MAX),
     )
-
+    time_limit_ms: TimeLimit = None
     cache: Cache = "cold"
     divergence: Divergence = 1.0
+    objective: ObjectiveRequest = Field(DEFAULT_OBJECTIVE, description="what is best")
+    constraints: ConstraintsRequest = Field(NO_CONSTRAINTS, description="what is allowed")
 
     def question(self, host_device: str) -> Question:
         """The solver's question, the device filled in where none was named."""
@@ -125,10 +138,27 @@ class OptimizeRequest(ProblemRequest):
             top_k=self.top_k,
             cache=self.cache,
             divergence=self.divergence,
+            objective=objective_from_dict(self.objective),
+            constraints=Constraints.from_dict(self.constraints),
+            time_limit_ms=self.time_limit_ms,
         )
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"}]}
+        json_schema_extra={
+            "examples": [
+                {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"},
+                {
+                    "m": 4096,
+                    "n": 4096,
+                    "k": 4096,
+                    "objective": {"kind": "weighted", "weights": {"time": 1, "smem": 0.05}},
+                    "constraints": {
+                        "smem_bytes": {"max": 98304},
+                        "config": {"tile_m": {"in": [64, 128]}, "stages": {"min": 3}},
+                    },
+                },
+            ]
+        }
     )
 
 

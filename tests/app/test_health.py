@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from fastapi.testclient import TestClient
 
 from app.problem_documents import KINDS
-from app.schemas.answers import Devices, Ready
+from app.schemas.service import Devices, Ready
 from solver.device import device_names
 
 
@@ -66,12 +67,40 @@ def test_the_openapi_document_states_the_limits(client: TestClient) -> None:
     m = schemas["OptimizeRequest"]["properties"]["m"]
     assert (m["type"], m["minimum"], m["maximum"]) == ("integer", 1, 2**31 - 1)
     assert schemas["OptimizeRequest"]["additionalProperties"] is False
+    limit = schemas["OptimizeRequest"]["properties"]["time_limit_ms"]
+    assert (limit["minimum"], limit["maximum"]) == (1, 60_000)
+    values = schemas["BoundRequest"]["properties"]["in"]
+    assert (values["minItems"], values["maxItems"]) == (1, 64)
+    assert values["items"] == {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
+    axes = schemas["ParetoRequest"]["properties"]["axes"]
+    assert axes["items"]["enum"] == ["time", "wait", "smem", "registers"]
+    kinds = schemas["OptimizeRequest"]["properties"]["objective"]["discriminator"]["mapping"]
+    assert set(kinds) == {"lexicographic", "weighted", "pareto"}
+    for name in ("WeightedRequest", "Weights", "BoundRequest", "ConfigBounds"):
+        assert schemas[name]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("route", "shape"),
+    [
+        ("/v1/optimize", "OptimizeRequest"),
+        ("/v1/explain", "OptimizeRequest"),
+        ("/v1/simulate", "SimulateRequest"),
+    ],
+)
+def test_every_example_of_the_openapi_document_is_answered(
+    client: TestClient, route: str, shape: str
+) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for example in schemas[shape]["examples"]:
+        assert client.post(route, json=example).status_code == 200
 
 
 def test_the_documentation_needs_nothing_from_elsewhere(client: TestClient) -> None:
     response = client.get("/docs")
     assert response.headers["content-type"].startswith("text/html")
     assert "POST /v1/optimize" in response.text
+    assert "POST /v1/explain" in response.text
     assert "<script" not in response.text
     assert "http://" not in response.text
     assert "https://" not in response.text

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from app.jobs import Job, Outcome
-from app.schemas.answers import VerificationJob
+from app.schemas.service import VerificationJob
 from kernels.host import HostGpu
 from kernels.process import Worker
 from tests.app.conftest import service

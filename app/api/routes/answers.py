@@ -1,4 +1,4 @@
-"""POST /v1/optimize and POST /v1/simulate."""
+"""POST /v1/optimize, POST /v1/explain and POST /v1/simulate."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from fastapi import APIRouter, Response
 
 from app import answers
-from app.api.deps import ServicesDep
+from app.api.deps import ArrivedDep, ServicesDep
 from app.api.documents import problems
 from app.api.responses import json_response
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
+from app.schemas.explanations import ExplainAnswer
 from app.schemas.questions import OptimizeRequest, SimulateRequest
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -22,21 +23,50 @@ router = APIRouter(prefix="/v1", tags=["answers"])
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="The best configuration for a problem, with its proof",
 )
-async def optimize(body: OptimizeRequest, services: ServicesDep) -> Response:
-    """Minimises predicted time, then MATH-warp wait time, over the whole legal space.
+async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: ArrivedDep) -> Response:
+    """By default minimises predicted time, then MATH-warp wait time, over the whole legal
+    space; `objective` and `constraints` say otherwise. Constraints that leave nothing get 422
+    with the ones that clash.
 
     The proof is about the model; a verification is about the GPU. The body is a pure
     function of the question, the device profile and the model: timings are in the
-    `Server-Timing` header.
+    `Server-Timing` header. Only where `time_limit_ms` came before the end of the proof
+    does it depend on the machine: `proof.status` is then `timeout`, and it is not to be cached.
     """
     begun = time.perf_counter()
-    reply = await services.pool.ask(answers.optimize, body.question(services.host.device))
+    reply = await services.pool.ask(
+        answers.optimize, body.question(services.host.device), arrived_s
+    )
     answer, steps_ms = reply.value
     for step, value in steps_ms.items():
         services.metrics.stage_seconds.labels(step).observe(value / 1e3)
     total_ms = (time.perf_counter() - begun) * 1e3
+    late = answer["proof"]["status"] == "timeout"
     return json_response(
-        answer, timings_ms={**steps_ms, "queue": reply.queue_ms, "total": total_ms}
+        answer,
+        timings_ms={**steps_ms, "queue": reply.queue_ms, "total": total_ms},
+        headers={"Cache-Control": "no-store"} if late else None,
+    )
+
+
+@router.post(
+    "/explain",
+    response_model=ExplainAnswer,
+    responses=problems(400, 408, 413, 415, 422, 503),
+    summary="Why this configuration, and what would change it",
+)
+async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
+    """The pick's explanation: where its time goes, which limits bind, what comes next, and the
+    least change of a limit or of a constant that makes another configuration the first, each
+    proved on both of its sides. `text` has it in words, the other members in figures. Takes
+    what `/v1/optimize` takes, but for a pareto objective, `top_k` and `time_limit_ms`.
+    """
+    begun = time.perf_counter()
+    reply = await services.pool.ask(answers.explain, body.question(services.host.device))
+    total_ms = (time.perf_counter() - begun) * 1e3
+    return json_response(
+        reply.value,
+        timings_ms={"explain": reply.solve_ms, "queue": reply.queue_ms, "total": total_ms},
     )
 
 

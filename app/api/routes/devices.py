@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from app import answers
 from app.api.deps import ServicesDep
 from app.api.responses import json_response
-from app.schemas.answers import Devices
+from app.schemas.service import Devices
 
 router = APIRouter(prefix="/v1", tags=["devices"])
 

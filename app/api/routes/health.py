@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.api.deps import ServicesDep
 from app.api.responses import json_response
-from app.schemas.answers import Health, Ready
+from app.schemas.service import Health, Ready
 
 router = APIRouter(tags=["health"])
 

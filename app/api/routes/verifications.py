@@ -11,11 +11,11 @@ from app.api.deps import ServicesDep
 from app.api.documents import problems
 from app.api.responses import json_response
 from app.host import check_memory
-from app.schemas.answers import VerificationJob
 from app.schemas.questions import VerificationRequest
+from app.schemas.service import VerificationJob
 from kernels.verify import require_gpu
 from solver.config import Config
-from solver.engine import Question
+from solver.question import Question
 
 router = APIRouter(prefix="/v1/verifications", tags=["verifications"])
 

@@ -1,0 +1,111 @@
+"""JSON that a user hands over, as text or in a file, and files that are written for one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.errors import EnvironmentLacks
+from app.host import detect_host
+from app.schemas.faults import describe
+from app.schemas.questions import ConfigRequest, OptimizeRequest
+from app.strict_json import Refused, load
+from solver.config import Config
+from solver.errors import IllegalConfig, InvalidInput
+from solver.question import Question
+
+
+def read_json(field: str, path: Path) -> Any:
+    """The JSON value in a file. Raises InvalidInput under the name ``field``."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidInput(field, f"can't be read: {error}") from error
+    return _parse(field, text, "must be JSON")
+
+
+def given(field: str, text: str) -> Any:
+    """The value of JSON text or, after an @, of a file."""
+    if text.startswith("@"):
+        return read_json(field, Path(text[1:]))
+    return _parse(field, text, "must be JSON or @FILE")
+
+
+def _parse(field: str, text: str, must: str) -> Any:
+    try:
+        return load(text)
+    except Refused as refused:
+        raise InvalidInput(field, f"{must}: {refused}") from None
+
+
+def config_of(text: str) -> Config:
+    """A configuration from JSON text or, after an @, from a file; of an answer, its `config`.
+
+    Raises IllegalConfig naming the field that is wrong.
+    """
+    values = given("config", text)
+    if isinstance(values, dict) and isinstance(values.get("config"), dict):
+        values = values["config"]
+    try:
+        return ConfigRequest.model_validate(values).config()
+    except ValidationError as error:
+        field, message = describe(error.errors()[0], ConfigRequest)
+        if field == "body":
+            raise InvalidInput("config", message) from None
+        raise IllegalConfig(field, message) from None
+
+
+def question_of(arguments: argparse.Namespace) -> Question:
+    """The question that the arguments ask: the one that the same members over HTTP are.
+
+    Raises InvalidInput naming the field that is wrong.
+    """
+    values = {
+        name: value
+        for name in OptimizeRequest.model_fields
+        if (value := getattr(arguments, name, None)) is not None
+    }
+    for name in ("objective", "constraints"):
+        if name in values:
+            values[name] = given(name, values[name])
+    try:
+        request = OptimizeRequest.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInput(*describe(error.errors()[0], OptimizeRequest)) from None
+    return request.question(request.device or detect_host().device)
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a document whole or not at all. Raises EnvironmentLacks where that can't be done."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(path, f"{text}\n".encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all; a device or a pipe is written as it is.
+
+    Raises EnvironmentLacks where that can't be done.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+            return
+        path = path.resolve()
+        temporary = path.with_name(f".{secrets.token_hex(8)}.part")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except (OSError, ValueError) as error:
+        raise EnvironmentLacks(f"{path} can't be written: {error}") from error

@@ -1,0 +1,74 @@
+"""Pieces of what is shown to a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from solver.config import Config
+
+Body = Mapping[str, Any]
+DEFAULTS = {field.name: field.default for field in fields(Config)}
+
+
+def pairs(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
+    """Names and their values under a title."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, str(value))
+    return table
+
+
+def title_of(body: Body) -> str:
+    """The problem and the device, for a table's head."""
+    p = body["problem"]
+    problem = f"{p['m']} x {p['n']} x {p['k']} {p['dtype']} ({p['layout']})"
+    return f"{problem} on {body['device']['title']}"
+
+
+def config_words(config: Body) -> str:
+    """A configuration in one line, what is at its default left out."""
+    tile = f"{config['tile_m']}x{config['tile_n']}x{config['tile_k']}"
+    rest = [
+        f"{name}={value}"
+        for name, value in config.items()
+        if name not in ("family", "tile_m", "tile_n", "tile_k") and value != DEFAULTS[name]
+    ]
+    return " ".join([config["family"], tile, *rest])
+
+
+def kernel_words(kernel: Body) -> str:
+    """What a launch takes, in one line."""
+    registers = kernel["registers_per_thread"]
+    return (
+        f"{kernel['grid']} CTAs x {kernel['threads']} threads, {kernel['smem_bytes']:,} B shared "
+        f"memory" + ("" if registers is None else f", {registers} registers a thread")
+    )
+
+
+def predicted_rows(p: Body) -> list[tuple[str, Any]]:
+    """What the model predicts."""
+    parts = ", ".join(f"{n.removesuffix('_us')} {v:.2f}" for n, v in p["breakdown"].items())
+    return [
+        ("predicted time", f"{p['time_us']:.2f} µs ({p['tflops']:.1f} TFLOP/s)"),
+        ("of which, µs", parts),
+        ("MATH wait", f"{p['wait_us']:.2f} µs"),
+        ("bound by", p["bound"]),
+    ]
+
+
+def warning_rows(body: Body) -> list[tuple[str, Any]]:
+    """What the reader of an answer must know, where there is anything."""
+    warnings = []
+    if not body.get("fits_device_memory", True):
+        size = f"A, B and C take {body['operand_bytes'] / 1e9:,.0f} GB"
+        warnings.append(("does not fit", f"{size}: the answer is the model's alone"))
+    if missing := body["device"]["must_measure"]:
+        warnings.append(("not yet measured", ", ".join(missing)))
+    return warnings

@@ -1,0 +1,86 @@
+"""Parts of answers; every member is documented."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """Every member is documented: an answer with another one is a defect."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ProblemShape(Shape):
+    m: int
+    n: int
+    k: int
+    dtype: str
+    layout: str
+
+
+class Kernel(Shape):
+    id: str | None = Field(
+        description="compile key and source hash of the CUDA kernel; null where the model has none"
+    )
+    grid: int = Field(description="CTAs")
+    threads: int = Field(description="threads of a CTA")
+    smem_bytes: int = Field(description="dynamic shared memory of a CTA")
+    registers_per_thread: int | None = Field(description="null in a model without a kernel")
+
+
+class Breakdown(Shape):
+    launch_us: float
+    math_us: float
+    wait_us: float
+    epilogue_us: float
+
+
+class Pipeline(Shape):
+    load_us: float
+    latency_us: float
+    math_us: float
+    early_us: float
+    epilogue_us: float
+    slots: int
+    iterations: int
+    units_per_cta: int
+    waves: int
+
+
+class Predicted(Shape):
+    time_us: float
+    wait_us: float = Field(description="MATH-warp idle time of the critical CTA")
+    tflops: float
+    bound: str = Field(description="what decides the time: loads, math or ring_depth")
+    clock_mhz: int | None = Field(description="null in a model without a clock")
+    breakdown: Breakdown = Field(description="parts that add up to time_us")
+    pipeline: Pipeline = Field(description="the recurrence's parameters")
+
+
+class Event(Shape):
+    unit: int
+    iteration: int
+    slot: int
+    load_issue_us: float
+    load_end_us: float
+    math_start_us: float
+    math_end_us: float
+
+
+class DeviceUsed(Shape):
+    name: str
+    title: str
+    memory_bytes: int
+    profile_sha256: str
+    constants_by_provenance: dict[str, int]
+    must_measure: list[str] = Field(
+        description="constants without whose measurement the answer means little"
+    )
+
+
+class LimitUse(Shape):
+    name: str
+    used: int
+    limit: int
+    share: float
