@@ -20,6 +20,7 @@ from solver.objective import DEFAULT, Objective, Pareto
 from solver.pick import Row
 from solver.problem import Problem
 from solver.question import Question
+from solver.solution import Proof
 
 PASSES = 3
 
@@ -109,7 +110,7 @@ def _solve_once(engine: Engine, question: Question) -> dict[str, Any]:
     except (ProofError, Unsatisfiable):
         pass
     ended = time.perf_counter()
-    proof = None if solution is None else solution.proof
+    proof = solution.proof if solution and isinstance(solution.proof, Proof) else None
     return {
         "m": problem.m,
         "n": problem.n,

@@ -18,7 +18,7 @@ from solver import oracle
 from solver.bench import Progress
 from solver.conflict import Unsatisfiable
 from solver.constraints import CONFIG_FIELDS, RESOURCES, Constraints
-from solver.device import DeviceProfile, load_profile
+from solver.device import load_profile
 from solver.engine import Engine
 from solver.problem import Problem
 from solver.question import Question
@@ -87,7 +87,7 @@ def bench_constraints(
             cores_ms.append((time.perf_counter() - started) * 1e3)
             sizes.append(len(conflict.core))
             tally["minimal_cores"] += is_minimal(free, conflict)
-            tally["least_relaxations"] += are_least(problem, profile, constraints, conflict)
+            tally["least_relaxations"] += are_least(free, raw, conflict)
         else:
             answers_ms.append((time.perf_counter() - started) * 1e3)
             priced = tabulate(
@@ -116,54 +116,27 @@ def bench_constraints(
 
 def is_minimal(table: Table, conflict: Unsatisfiable) -> bool:
     """Whether the core clashes and no smaller set of its members does, by trying them all."""
-    atoms = []
-    for path, relaxation in zip(conflict.core, conflict.relaxations, strict=True):
-        variable, _, relation = path.removeprefix("constraints.").rpartition(".")
-        atoms.append((variable, relation, relaxation["given"]))
-    return oracle.is_minimal_core(table, atoms)
+    given = [(*_named(r["path"]), r["given"]) for r in conflict.relaxations]
+    return oracle.is_minimal_core(table, given)
 
 
-def are_least(
-    problem: Problem, profile: DeviceProfile, constraints: Constraints, conflict: Unsatisfiable
-) -> bool:
-    """Whether each relaxation leaves something and the next smaller change does not."""
-    for relaxation in conflict.relaxations:
-        bound = next(b for b in constraints.bounds if b.path == relaxation["path"])
-        given, relaxed = relaxation["given"], relaxation["relaxed"]
-        if relaxed is None:
-            if _leaves_something(problem, profile, constraints.replace(bound, None)):
-                return False
-            continue
-        if bound.relation == "in":
-            (value,) = set(relaxed) - set(given)
-            reach = int(bound.distance(np.array([value]))[0])
-            nearer = [
-                v
-                for v in range(max(0, value - 2 * reach), value + 2 * reach + 1)
-                if 0 < int(bound.distance(np.array([v]))[0]) < reach
-            ]
-            one_less = constraints.replace(
-                bound, type(bound)(bound.variable, "in", tuple(sorted({*given, *nearer})))
-            )
-        else:
-            value = relaxed
-            step = -1 if bound.relation == "max" else 1
-            one_less = constraints.replace(bound, bound.widened(value + step))
-        if not _leaves_something(
-            problem, profile, constraints.replace(bound, bound.widened(value))
-        ):
-            return False
-        if _leaves_something(problem, profile, one_less):
-            return False
-    return True
+def are_least(table: Table, raw: dict[str, Any], conflict: Unsatisfiable) -> bool:
+    """Whether each relaxation is the nearest value that leaves something, by trying them all.
+
+    ``table`` is priced without constraints, ``raw`` are all of the question's.
+    """
+    given = list(oracle.atoms(raw))
+    paths = [atom[:2] for atom in given]
+    return all(
+        relaxation["relaxed"]
+        == oracle.least_change(table, given, paths.index(_named(relaxation["path"])))
+        for relaxation in conflict.relaxations
+    )
 
 
-def _leaves_something(problem: Problem, profile: DeviceProfile, constraints: Constraints) -> bool:
-    """Whether brute force finds a configuration that satisfies the constraints."""
-    grids = constraints.grids(profile.limit("sms"))
-    table = tabulate(problem, profile, "calibrated", grids=grids)
-    work, kernel = table.rows(np.arange(len(table.first)))
-    return bool(oracle.satisfies(table, work, kernel, constraints.to_dict()).any())
+def _named(path: str) -> tuple[str, str]:
+    variable, _, relation = path.removeprefix("constraints.").rpartition(".")
+    return variable, relation
 
 
 def _percentiles(name: str, times: list[float]) -> dict[str, float | None]:

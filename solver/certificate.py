@@ -13,6 +13,7 @@ from typing import Any
 
 from solver.errors import InvalidInput
 from solver.families import sm90_gemm
+from solver.pick import Row
 from solver.report import (
     MODEL_VERSION,
     complete,
@@ -21,7 +22,7 @@ from solver.report import (
     predicted,
     space_counts,
 )
-from solver.solution import Solution
+from solver.solution import Solution, Unfinished
 
 FORMAT = "warpwright-certificate/1"
 
@@ -34,7 +35,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
     question, best, table = solution.question, solution.pick, solution.space.allowed
     if solution.proof is None:
         raise InvalidInput("proof", "must be full: only what was proved is certified")
-    if solution.proof.undecided:
+    if isinstance(solution.proof, Unfinished):
         raise InvalidInput(
             "time_limit_ms", "came before the end of the proof: only what was proved is certified"
         )
@@ -66,7 +67,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
     return {**document, "sha256": digest(document)}
 
 
-def _listed(solution: Solution, row: Any) -> dict[str, Any]:
+def _listed(solution: Solution, row: Row) -> dict[str, Any]:
     return {**listed_row(solution, row), "score": solution.score(row)}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from solver.errors import ProofError
-from solver.recurrence import NUMPY, Algebra, Ticks, chain_ticks, first_unit_end, several_units_end
+from solver.recurrence import NUMPY, Algebra, Ticks, busy_ticks, chain_ticks, run_end
 from solver.table import Mask, Table, extremes
 
 PARAMETERS = (
@@ -37,6 +37,8 @@ waves."""
 
 EXTREMES = (*PARAMETERS, "busy", "smem_bytes", "registers")
 """What bounds all four values: ``busy`` is a CTA's longest MATH and epilogue time."""
+
+RESOURCES = EXTREMES[-2:]
 
 _DECREASING = np.array([name in ("early", "slots", "busy") for name in EXTREMES])
 
@@ -77,7 +79,7 @@ def work_extremes(table: Table) -> Ticks:
         w.units,
         w.waves,
         w.fixed + table.setup_min + w.store,
-        w.units * w.iterations * w.math + (w.units - 1) * w.epilogue,
+        busy_ticks(w),
         extremes(np.minimum, k.smem_bytes, table.first, table.count),
         extremes(np.minimum, k.registers, table.first, table.count),
     )
@@ -90,10 +92,15 @@ def best_extremes(extremes_of: Ticks) -> Ticks:
     return best
 
 
+def named(values: Any) -> Any:
+    """Extremes under their names, to evaluate bounds at: of one group [E], or of many [N, E]."""
+    columns = values.T if isinstance(values, np.ndarray) else values
+    return SimpleNamespace(**dict(zip(EXTREMES, columns, strict=True)))
+
+
 def time_bound(p: Any, ops: Algebra) -> tuple[Any, Any]:
     """(time, critical CTA's end) that no row under the extremes ``p`` beats, in any algebra."""
-    first = first_unit_end(p, ops)
-    end = ops.where(p.units > 1, several_units_end(p, first, ops), first)
+    end = run_end(p, ops)
     return p.frame + p.waves * end, end
 
 
@@ -107,17 +114,17 @@ def value_bounds(p: Any, ops: Algebra) -> tuple[Any, Any, Any, Any]:
     return time, wait, p.smem_bytes, p.registers
 
 
-def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by: int = 0) -> Cover:
+def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by: str = "") -> Cover:
     """The groups that are refuted, and the works that are not.
 
     A group is refuted where its time must exceed ``time_limit`` or where its value bounds are
-    ``beaten``. ``by`` is the index of the value that works are ordered by first: shared memory
-    (2) and registers (3) differ among works that are alike in time.
+    ``beaten``. Works may be ordered ``by`` one of RESOURCES first: works that are alike in time
+    differ in these.
     """
     w = table.works
     limits = work_extremes(table)
     alike = (w.load, w.iterations, w.units)
-    order = np.lexsort(alike if by < 2 else (*alike, limits[:, len(PARAMETERS) + by - 1]))
+    order = np.lexsort((*alike, limits[:, EXTREMES.index(by)]) if by in RESOURCES else alike)
     sign = np.where(_DECREASING, -1, 1)
     levels = [limits[order] * sign]
     while len(levels[-1]) > 1:
@@ -160,7 +167,7 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
 
 def _refutation(values: Ticks, time_limit: int | None, beaten: Beaten | None) -> Ticks:
     """How each node is refuted, -1 where it is not. Shape [N]."""
-    p = SimpleNamespace(**{name: values[:, i] for i, name in enumerate(EXTREMES)})
+    p = named(values)
     kind = np.full(len(values), -1, dtype=np.int64)
     bounds = value_bounds(p, NUMPY)
     if beaten is not None:

@@ -5,28 +5,30 @@ Sentences are made of the same numbers as the structured members beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from solver.config import Config
-from solver.device import load_profile
 from solver.engine import Engine
 from solver.errors import InvalidInput
 from solver.flips import (
+    CONSTANT_STEPS,
+    LIFTED,
     Asked,
     Flip,
     binding,
-    differences,
     nearest_constants,
-    other_tile,
     prove_flip,
     tightened,
 )
-from solver.objective import Pareto
-from solver.pick import Row, best_rows
+from solver.objective import Pareto, Ranking
+from solver.pick import Row, best_rows, find_row
 from solver.question import Question
 from solver.report import RANK_WORDS, answer_body, predicted
 from solver.solution import Solution
+from solver.table import Table
 from solver.units import us_from_ticks
 
 CONSTANTS_LISTED = 3
@@ -78,7 +80,7 @@ def explain(
     if question.time_limit_ms is not None:
         raise InvalidInput("time_limit_ms", "is for answers; an explanation takes its time")
     answer = engine.optimize(question)
-    solution, asked = answer.solution, Asked(question, load_profile(question.device))
+    solution, asked = answer.solution, Asked(question, answer.solution.device)
     pick, table = solution.pick, solution.space.allowed
     binds = binding(asked, pick)
     tighter = tightened(asked, pick)
@@ -88,7 +90,7 @@ def explain(
             prove_flip(asked, pick, flip, engine.prover)
     ranking = question.objective.ranking
     runner_up = next(iter(best_rows(table, 2, ranking)[1:]), None)
-    other = other_tile(table, pick, asked)
+    other = _other_tile(table, pick, ranking)
     body = answer_body(solution)
     limits = sorted((*binds, *tighter), key=lambda flip: flip.change)
     kept = (
@@ -155,7 +157,7 @@ def _headline(solution: Solution, body: dict[str, Any]) -> str:
     shown = "proved" if body["proof"]["status"] == "optimal" else "picked as"
     return (
         f"For {p.m} x {p.n} x {p.k} in {p.dtype} on {solution.device.title} the pick is "
-        f"{config_words(solution.pick.config)}: {figures['time_us']:.2f} µs predicted, {shown} "
+        f"{_phrase(solution.pick.config)}: {figures['time_us']:.2f} µs predicted, {shown} "
         f"the first of {solution.space.allowed.size:,} {allowed} configurations by {first}."
     )
 
@@ -176,10 +178,10 @@ def _share(share: float) -> str:
 
 def _binds(solution: Solution, binds: list[Flip]) -> str:
     if not binds:
+        yours = ", and none of your constraints does" if _constrained(solution) else ""
         return (
-            "No limit binds: with more shared memory or registers for a block"
-            + (", or without any one of your constraints," if _constrained(solution) else "")
-            + " the pick would be the same."
+            f"No limit keeps a better one out: {LIFTED} times the shared memory or the registers "
+            f"would not change the pick{yours}."
         )
     return " ".join(_binding(solution, flip) for flip in binds)
 
@@ -204,7 +206,7 @@ def _rivals(solution: Solution, runner_up: Row | None, other: Row | None) -> Ite
     )
     if other is not None and other.config != runner_up.config:
         yield (
-            f"The best with another tile is {config_words(other.config)}, "
+            f"The best with another tile is {_phrase(other.config)}, "
             f"{_cost(solution, other)}: {_where(solution, other)}."
         )
 
@@ -240,27 +242,31 @@ def _limit_changes(solution: Solution, flips: list[Flip]) -> Iterable[str]:
 
 def _change(solution: Solution, flip: Flip) -> str:
     after = f"{flip.after:,}" if isinstance(flip.after, int) else str(flip.after)
+    before = f"{flip.before:,}" if isinstance(flip.before, int) else str(flip.before)
     variable, _, relation = flip.name.removeprefix("constraints.").rpartition(".")
     if flip.kind == "limit":
         number = f"the device's {flip.name} of {after}"
-    elif relation == "max" and flip.before is None:
-        number = f"a cap of {after} on {variable}"
+    elif relation == "max":
+        number = f"at most {after} {variable} instead of {before}"
     else:
-        number = f"{flip.name} = {after} instead of {flip.before}"
+        number = f"{flip.name} = {after} instead of {before}"
     return f"{number} makes it {_instead(solution, flip.row)}, {_cost(solution, flip.row)}"
 
 
 def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> str:
     if not flips:
-        return "No constant of the profile flips the pick when it alone is moved by up to half."
+        return (
+            "No constant of the profile flips the pick when it alone is moved by "
+            f"{', '.join(f'{step:.0%}' for step in CONSTANT_STEPS)} up or down."
+        )
     family = asked.device.models[asked.family]
 
     def words(flip: Flip) -> str:
         unit = "" if family[flip.name].unit == "1" else f" {family[flip.name].unit}"
         way = "higher" if flip.after > flip.before else "lower"
         return (
-            f"{flip.name} {flip.change:.1%} {way} ({flip.after:.5g} instead of {flip.before:.5g}"
-            f"{unit}) makes it {_instead(solution, flip.row)}"
+            f"{flip.name} {_digits(flip.change)} {way} ({flip.after:.5g} instead of "
+            f"{flip.before:.5g}{unit}) makes it {_instead(solution, flip.row)}"
         )
 
     first, *rest = flips
@@ -268,7 +274,7 @@ def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> st
     return f"Of the profile's constants the pick hangs most on this one: {words(first)}.{more}"
 
 
-def config_words(config: Config) -> str:
+def _phrase(config: Config) -> str:
     """A configuration in a phrase, what is usual left out."""
     words = [f"a {config.tile_m}x{config.tile_n}x{config.tile_k} tile", f"{config.stages} stages"]
     count = config.math_warpgroups
@@ -290,7 +296,7 @@ def _instead(solution: Solution, row: Row) -> str:
     """The other configuration: by what differs where the tile is the same."""
     mine, other = solution.pick.config, row.config
     if (mine.tile_m, mine.tile_n, mine.tile_k) != (other.tile_m, other.tile_n, other.tile_k):
-        return config_words(other)
+        return _phrase(other)
     return f"the same tile with {_difference(solution, row)}"
 
 
@@ -300,7 +306,7 @@ def _difference(solution: Solution, row: Row) -> str:
     words = [] if tiles[0] == tiles[1] else [f"a {tiles[0]} tile instead of {tiles[1]}"]
     words += [
         f"{FIELD_WORDS[name]} {theirs} instead of {here}"
-        for name, here, theirs in differences(mine, other)
+        for name, here, theirs in _differences(mine, other)
         if name in FIELD_WORDS
     ]
     return _listing(words) if words else "another grid"
@@ -323,8 +329,11 @@ def _percent(value: int, base: int, words: tuple[str, str, str]) -> str:
     if value == base or not base:
         return same if value == base else more
     change = value / base - 1
-    digits = 1 if abs(change) >= 0.01 else 2 if abs(change) >= 5e-5 else 4
-    return f"{abs(change):.{digits}%} {more if change > 0 else less}"
+    return f"{_digits(abs(change))} {more if change > 0 else less}"
+
+
+def _digits(share: float) -> str:
+    return f"{share:.{1 if share >= 0.01 else 2 if share >= 5e-5 else 4}%}"
 
 
 def _constrained(solution: Solution) -> bool:
@@ -334,3 +343,23 @@ def _constrained(solution: Solution) -> bool:
 def _listing(words: list[str]) -> str:
     """``a, b and c``."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _differences(config: Config, other: Config) -> Iterator[tuple[str, int, int]]:
+    """(field, the first's value, the other's) of each field in which they differ."""
+    mine, theirs = config.to_dict(), other.to_dict()
+    for name, value in mine.items():
+        if theirs[name] != value:
+            yield name, value, theirs[name]
+
+
+def _other_tile(table: Table, pick: Row, ranking: Ranking) -> Row | None:
+    """The best row whose tile or MATH warpgroups differ from the pick's."""
+    columns = table.works.config
+    same = np.ones(len(table.first), dtype=bool)
+    for name in ("tile_m", "tile_n", "tile_k", "math_warpgroups"):
+        same &= columns[name] == getattr(pick.config, name)
+    rest = table.restrict(~same, np.ones(len(table.kernels.slots), dtype=bool))
+    if not rest.size:
+        return None
+    return find_row(table, best_rows(rest, 1, ranking)[0].config)

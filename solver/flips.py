@@ -7,24 +7,22 @@ by two proofs: that the pick still stands just before, and that another is first
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from solver.config import Config
 from solver.conflict import Unsatisfiable
 from solver.constraints import Bound, Constraints
 from solver.device import DeviceProfile
 from solver.errors import ProofError
 from solver.objective import Pareto, Ranking
-from solver.pick import Row, best_rows, find_row, rows_before
+from solver.pick import Row, best_rows, rows_before
 from solver.proof import Prover
 from solver.question import Question
 from solver.space import Space, build_space
-from solver.table import Table
 
 CONSTANT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Relative changes of a constant that are tried, until some flip the pick."""
@@ -114,9 +112,10 @@ class Asked:
 
 
 def binding(asked: Asked, pick: Row) -> list[Flip]:
-    """The limits without which the pick would be another: the user's and the device's.
+    """The limits that keep a better configuration out: the user's and the device's.
 
-    Each with the least value at which some configuration comes before the pick.
+    Each with its least change that lets one come before the pick; a limit of the device is
+    raised up to LIFTED times.
     """
     found = [_relaxed(asked, pick, bound) for bound in asked.question.constraints.bounds]
     limits = LIMITS if asked.question.model == "calibrated" else LIMITS[:1]
@@ -125,14 +124,13 @@ def binding(asked: Asked, pick: Row) -> list[Flip]:
 
 
 def tightened(asked: Asked, pick: Row) -> list[Flip]:
-    """The least tightening of shared memory, registers and SMs that makes the pick another."""
-    grid = int(asked.space().allowed.works.active[pick.work])
-    found = [
-        _capped(asked, "smem_bytes", pick.smem_bytes, pick.smem_bytes - 1),
-        _fewer_sms(asked, pick, grid),
-    ]
+    """The least lowering of what shared memory, registers and SMs are limited to that makes the
+    pick another. A change is relative to the limit in force, the user's or the device's."""
+    caps = [("smem_bytes", pick.smem_bytes, "smem_per_block_bytes")]
     if pick.registers:
-        found.append(_capped(asked, "registers_per_thread", pick.registers, pick.registers - 1))
+        caps.append(("registers_per_thread", pick.registers, "registers_per_thread"))
+    found = [_capped(asked, *cap) for cap in caps]
+    found.append(_fewer_sms(asked, pick))
     return [flip for flip in found if flip is not None]
 
 
@@ -225,70 +223,73 @@ def _freed_sms(asked: Asked, pick: Row, bound: Bound) -> Flip | None:
     """The same for SMs, on which prices depend: the counts outside it are asked, nearest first."""
     counts = np.arange(1, asked.device.limit("sms") + 1)
     away = bound.distance(counts)
-    stands = bound.given
     for at in np.argsort(away, kind="stable"):
         if not away[at]:
             continue
         widened = bound.widened(int(counts[at]))
         first = asked.constrained(asked.question.constraints.replace(bound, widened)).first()
-        if first.config != pick.config:
+        if first.key(asked.ranking) < pick.key(asked.ranking):
             return Flip(
                 kind="constraint",
                 name=bound.path,
                 before=bound.given,
-                stands_at=stands,
+                stands_at=bound.given,
                 after=widened.given,
                 change=int(away[at]) / max(1, *bound.values),
                 row=first,
             )
-        if bound.relation == "max":
-            stands = widened.given
     return None
 
 
 def _lifted(asked: Asked, pick: Row, limit: str) -> Flip | None:
     """The least limit of the device at which a configuration comes before the pick."""
+    key = pick.key(asked.ranking)
     here = asked.device.limit(limit)
+
+    def first(value: int) -> Row:
+        return asked.with_limit(limit, value).first()
+
     low, high = here, here * LIFTED
-    if asked.with_limit(limit, high).first().config == pick.config:
+    if not first(high).key(asked.ranking) < key:
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        if asked.with_limit(limit, middle).first().config == pick.config:
-            low = middle
-        else:
-            high = middle
-    first = asked.with_limit(limit, high).first()
-    return Flip("limit", limit, here, low, high, high / here - 1, first)
+        low, high = (low, middle) if first(middle).key(asked.ranking) < key else (middle, high)
+    return Flip("limit", limit, here, low, high, high / here - 1, first(high))
 
 
-def _capped(asked: Asked, variable: str, used: int, cap: int) -> Flip | None:
+def _capped(asked: Asked, variable: str, used: int, limit: str) -> Flip | None:
     """A cap just below what the pick uses; None where nothing is left under it."""
-    constraints = asked.question.constraints
-    bound = Bound(variable, "max", (cap,))
-    space = _or_nothing(asked.constrained(constraints.adding(bound)))
+    bound = Bound(variable, "max", (used - 1,))
+    space = _or_nothing(asked.constrained(asked.question.constraints.adding(bound)))
     if space is None:
         return None
+    before = _in_force(asked, bound.path, limit)
     first = best_rows(space.allowed, 1, asked.ranking)[0]
-    before = next((b.given for b in constraints.bounds if b.path == bound.path), None)
-    return Flip("constraint", bound.path, before, used, cap, 1 / used, first)
+    change = (before - used + 1) / before
+    return Flip("constraint", bound.path, before, used, used - 1, change, first)
 
 
-def _fewer_sms(asked: Asked, pick: Row, grid: int) -> Flip | None:
+def _fewer_sms(asked: Asked, pick: Row) -> Flip | None:
     """The most SMs below the pick's own with which another configuration is first."""
-    constraints = asked.question.constraints
-    before = next((b.given for b in constraints.bounds if b.path == "constraints.sms.max"), None)
+    grid = int(asked.space().allowed.works.active[pick.work])
+    before = _in_force(asked, "constraints.sms.max", "sms")
     for count in range(grid - 1, 0, -1):
-        space = _or_nothing(asked.constrained(constraints.adding(Bound("sms", "max", (count,)))))
+        bound = Bound("sms", "max", (count,))
+        space = _or_nothing(asked.constrained(asked.question.constraints.adding(bound)))
         if space is None:
             return None
         first = best_rows(space.allowed, 1, asked.ranking)[0]
         if first.config != pick.config:
-            change = (grid - count) / grid
-            return Flip(
-                "constraint", "constraints.sms.max", before, count + 1, count, change, first
-            )
+            change = (before - count) / before
+            return Flip("constraint", bound.path, before, count + 1, count, change, first)
     return None
+
+
+def _in_force(asked: Asked, path: str, limit: str) -> int:
+    """The user's upper bound of that path, or the device's limit."""
+    given = [b.values[0] for b in asked.question.constraints.bounds if b.path == path]
+    return min([*given, asked.device.limit(limit)])
 
 
 def _or_nothing(asked: Asked) -> Space | None:
@@ -326,23 +327,3 @@ def _constant_flip(
         abs(changed),
         row,
     )
-
-
-def differences(config: Config, other: Config) -> Iterator[tuple[str, int, int]]:
-    """(field, the first's value, the other's) of each field in which they differ."""
-    mine, theirs = config.to_dict(), other.to_dict()
-    for name, value in mine.items():
-        if theirs[name] != value:
-            yield name, value, theirs[name]
-
-
-def other_tile(table: Table, pick: Row, asked: Asked) -> Row | None:
-    """The best row whose tile or MATH warpgroups differ from the pick's."""
-    columns = table.works.config
-    same = np.ones(len(table.first), dtype=bool)
-    for name in ("tile_m", "tile_n", "tile_k", "math_warpgroups"):
-        same &= columns[name] == getattr(pick.config, name)
-    rest = table.restrict(~same, np.ones(len(table.kernels.slots), dtype=bool))
-    if not rest.size:
-        return None
-    return find_row(table, best_rows(rest, 1, asked.ranking)[0].config)

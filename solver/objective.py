@@ -54,15 +54,12 @@ class Ranking:
     @property
     def names(self) -> tuple[str, ...]:
         """The ranks' names, in order."""
-        score = ("score",) if self.weights else ()
+        score = ("score",) if self.weights is not None else ()
         return (*score, *(AXES[i] for i in self.order))
 
     def ranks(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The ranks of a configuration's four values; works in any algebra of integers."""
-        score: tuple[Any, ...] = ()
-        if self.weights is not None:
-            score = (sum(w * v for w, v in zip(self.weights, values, strict=True)),)
-        return (*score, *(values[i] for i in self.order))
+        return rank_terms(values, self.order, self.weights)
 
     def approximate(self, values: Any) -> Any:
         """The first rank of many configurations, [4, R] → [R]; a score in floating point."""
@@ -73,6 +70,16 @@ class Ranking:
     def in_unit(self, first_rank: int) -> float:
         """A first rank in µs, KiB, registers, or as a score."""
         return float(first_rank * self.unit)
+
+
+def rank_terms(
+    values: Sequence[Any], order: Sequence[int], weights: Sequence[Any] | None
+) -> tuple[Any, ...]:
+    """Ranks of four values, of any kind that can be multiplied and added; weights alike."""
+    ranks = tuple(values[i] for i in order)
+    if weights is None:
+        return ranks
+    return (sum(w * v for w, v in zip(weights, values, strict=True)), *ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,10 +183,31 @@ def is_minimal_core(table: Table, core: Sequence[Atom]) -> bool:
     return everything not in (found := sat_subsets(table, core)) and proper <= found
 
 
-def brute_force(table: Table) -> tuple[int, int, Config]:
-    """(time, wait, configuration) of the first row in the default ranking, times in ticks."""
-    first = first_rows(table, {"kind": "lexicographic", "order": ["time", "wait"]})[0]
-    return first.time, first.wait, first.config
+def least_change(table: Table, given: Sequence[Atom], index: int) -> Any:
+    """The value of one atom, as near as can be to its own, with which some row satisfies all;
+    None where none does. ``table`` is priced without constraints, as for ``sat_subsets``."""
+    path, relation, value = given[index]
+    others = [atom for at, atom in enumerate(given) if at != index]
+    work, kernel = table.rows(np.arange(len(table.first)))
+    most = table.works.active[work]
+    rows = np.ones(len(work), dtype=bool)
+    grids = np.arange(1, int(most.max(initial=0)) + 1)
+    for other, relation_, value_ in others:
+        if other == "sms":
+            grids = grids[_holds(grids, relation_, value_)]
+        else:
+            rows &= _holds(_column(table, work, kernel, other), relation_, value_)
+    if grids.size:
+        rows &= most >= grids.min()
+    if not grids.size or not rows.any():
+        return None
+    if path == "sms":
+        reachable = [int(g) for g in grids if g <= most[rows].max()]
+    else:
+        reachable = sorted(set(_column(table, work[rows], kernel[rows], path).tolist()))
+    bounds = value if relation == "in" else [value]
+    nearest = min(reachable, key=lambda found: (min(abs(found - b) for b in bounds), found))
+    return sorted({*bounds, nearest}) if relation == "in" else nearest
 
 
 def _column(table: Table, work: Ticks, kernel: Ticks, path: str) -> Ticks:

@@ -54,12 +54,12 @@ class Row:
 class Front:
     """Every trade-off: one row for each vector of axes values that no candidate dominates.
 
-    ``best_time`` is the least time of the space and ``time_limit`` the most a candidate may
-    take, both in ticks. Points are sorted by their vectors.
+    ``fastest`` takes the least time of the space and ``time_limit`` is the most ticks that a
+    candidate may take. Points are sorted by their vectors.
     """
 
     points: tuple[Row, ...]
-    best_time: int
+    fastest: Row
     time_limit: int
 
 
@@ -78,13 +78,19 @@ def price(table: Table, work: Any, kernel: Any) -> tuple[Ticks, Ticks]:
     return time, table.works.waves[work] * wait_ticks(pipeline, end)
 
 
+def row_values(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
+    """Time, wait, shared memory and registers of rows. Shape [4, R]."""
+    time, wait = price(table, work, kernel)
+    return np.stack([time, wait, table.kernels.smem_bytes[kernel], table.kernels.registers[kernel]])
+
+
 def best_rows(table: Table, count: int = 1, ranking: Ranking = DEFAULT.ranking) -> tuple[Row, ...]:
     """The first ``count`` rows of a ranking; fewer where the space is smaller."""
     if not table.size:
         raise InvalidProblem("m", f"no configuration of {table.family} is legal for this problem")
     works = _works_within_reach(table, count) if ranking.by_time else np.arange(len(table.first))
     work, kernel = table.rows(works)
-    values = _values(table, work, kernel)
+    values = row_values(table, work, kernel)
     first = ranking.approximate(values)
     kept = min(count, len(first)) - 1
     threshold = np.partition(first, kept)[kept]
@@ -96,7 +102,7 @@ def best_rows(table: Table, count: int = 1, ranking: Ranking = DEFAULT.ranking) 
 def rows_before(table: Table, row: Row, ranking: Ranking) -> tuple[Ticks, Ticks]:
     """(work, kernel) of all rows that come before a row, which may be another table's."""
     work, kernel = table.rows(np.arange(len(table.first)))
-    values = _values(table, work, kernel)
+    values = row_values(table, work, kernel)
     first = ranking.approximate(values)
     mine = float(ranking.ranks(row.values)[0])
     before = first < mine * (1 - SLACK)
@@ -112,10 +118,10 @@ def pareto_front(table: Table, pareto: Pareto) -> Front:
 
     Each point is the first of its vector in the default order.
     """
-    best_time = best_rows(table)[0].time
-    limit = pareto.time_limit(best_time)
+    fastest = best_rows(table)[0]
+    limit = pareto.time_limit(fastest.time)
     work, kernel = table.rows(np.flatnonzero(work_bounds(table) <= limit))
-    values = _values(table, work, kernel)
+    values = row_values(table, work, kernel)
     within = values[0] <= limit
     work, kernel, values = work[within], kernel[within], values[:, within]
     vectors = values[list(pareto.columns)]
@@ -129,7 +135,7 @@ def pareto_front(table: Table, pareto: Pareto) -> Front:
         rows = _rows(table, work[equal], kernel[equal], values[:, equal])
         points.append(min(rows, key=lambda row: row.order))
         order = order[(left < vector[:, None]).any(axis=0)]
-    return Front(tuple(points), best_time, limit)
+    return Front(tuple(points), fastest, limit)
 
 
 def find_row(table: Table, config: Config) -> Row:
@@ -142,7 +148,7 @@ def find_row(table: Table, config: Config) -> Row:
         match = [column[kernels] == values[name] for name, column in columns]
         for kernel in kernels[np.all(match, axis=0)] if match else kernels:
             at = (np.array([work]), np.array([kernel]))
-            return _rows(table, *at, _values(table, *at))[0]
+            return _rows(table, *at, row_values(table, *at))[0]
     raise IllegalConfig("config", f"is not in the legal space of {table.family} for this problem")
 
 
@@ -158,12 +164,6 @@ def _works_within_reach(table: Table, count: int) -> Ticks:
     if len(time) < count:
         return np.arange(len(bounds))
     return np.flatnonzero(bounds <= np.partition(time, count - 1)[count - 1])
-
-
-def _values(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
-    """Time, wait, shared memory and registers of rows. Shape [4, R]."""
-    time, wait = price(table, work, kernel)
-    return np.stack([time, wait, table.kernels.smem_bytes[kernel], table.kernels.registers[kernel]])
 
 
 def _rows(

@@ -1,24 +1,24 @@
 """The proof that an answer is right: which questions are put to Z3, about which rows.
 
-For a ranking, given a table of integer parameters and the claimed first rows:
+For a ranking, given a space and the claimed first rows:
 
-1. Exclusions. Where the user's constraints leave rows out, Z3 evaluates each constraint on
-   both sides of every step of its variable.
+1. Exclusions. Z3 evaluates each of the user's constraints at every value its variable has; the
+   rows allowed must be the legal ones for which all of them hold.
 2. Groups. For every group of ``solver.cover``, what bounds all its rows must lie after the
    last claimed row: their time, by the closed form at the group's best parameters, or all
    four values.
 3. Rows. Every row of the works left open, exactly: it must not come before the last claimed
    row, unless it is claimed itself.
-4. Finalists. The first claim and the rows nearest to it, in a persistent solver over the event
-   recurrence itself: load_issue, load_end, math_start and math_end are arrays of type
-   Int → Int, unrolled for a ring's full turn. "Some finalist is better" must be UNSAT, "the
-   claimed row has the claimed values" SAT; its model is the timeline.
-5. Controls. Claims of one more in the first rank, and of one more in the second, must be
-   refuted.
+4. Finalists. The first claim and the rows nearest to it, over the event recurrence itself
+   (``solver.z3_events``). "Some finalist is better" must be UNSAT, "the claimed row has the
+   claimed values" SAT; its model is the timeline.
+5. Controls. What must not be refuted is asked about too: the claimed row's own bounds and
+   itself, and among the finalists a row before false claims of one more in the first rank and
+   in the second. A prover that refutes these proves nothing.
 
 For a Pareto front, 2 and 3 ask whether a row is beaten: slower than the factor allows, or
-nowhere better than a point of the front. 4 confirms every point's values; as a control, each
-point must not be beaten by any other.
+nowhere better than a point of the front, and in no case faster than the least time. 4 confirms
+the values of points; as a control, no point may be beaten by another.
 
 Steps 2 and 3 are ground arithmetic. What ties the unrolled turn to all iterations is the ring
 lemma, and the groups rest on monotony: tests/solver/test_lemmas.py proves the one by
@@ -27,89 +27,68 @@ induction and shows what is proved of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from solver.config import config_code
 from solver.conflict import Unsatisfiable
 from solver.cover import (
-    EXTREMES,
+    CHAIN,
+    CLOSED,
     VALUES,
     Cover,
     best_extremes,
     build_cover,
+    named,
     value_bounds,
     work_extremes,
 )
+from solver.deadline import NEVER, Deadline, OutOfTime, collector_off
 from solver.errors import ProofError
 from solver.objective import AXES, DEFAULT, Pareto, Ranking
-from solver.pick import SLACK, Front, Row, price
+from solver.pick import SLACK, Front, Row, row_values
 from solver.recurrence import INTEGERS, NUMPY, Ticks
-from solver.simulator import Event
-from solver.smt import NEVER, UNROLLED, Deadline, OutOfTime, Smt, collector_off
-from solver.space import Space
+from solver.solution import Proof, Unfinished
+from solver.space import Space, check_restriction
 from solver.table import Mask, Table
+from solver.z3_events import UNROLLED
+from solver.z3_questions import Smt
 
 FINALISTS = 3
 CHUNKS = 32
 """Parts of what a deadline left undecided, each bounded on its own."""
 
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What was proved, over what; ``timeline`` is the first turn of the ring, from Z3's model.
-
-    ``configurations`` are those refuted by their group or exactly, the finalists, and the
-    further ones that the claim lists. With ``undecided`` ones the deadline came first: of
-    these Z3 has shown only that their first rank (of a front, their time) is no less than
-    ``lower_bound``.
-    """
-
-    configurations: int
-    excluded: int
-    groups: int = 0
-    refuted_by_group: int = 0
-    refuted_exactly: int = 0
-    finalists: int = 0
-    listed: int = 0
-    unrolled: int = UNROLLED
-    table_sha256: str = ""
-    timeline: tuple[Event, ...] = ()
-    undecided: int = 0
-    lower_bound: int = 0
+RESOURCE_OF = {"smem": "smem_bytes", "registers": "registers"}
+"""Values by which works are put in order where they are ranked first."""
 
 
 class _Progress:
-    """What a proof has not decided yet, for the answer where its deadline comes first."""
+    """What a proof has not decided yet."""
 
     def __init__(self, table: Table, cover: Cover) -> None:
         self._table, self._cover = table, cover
         self.groups_done = 0
-        self.rows_left: Ticks | None = None  # works of open rows, one entry a row
+        self.rows_left: Ticks | None = None  # works of undecided open rows, one entry a row
 
     def works(self) -> tuple[Ticks, int]:
         """(works that hold undecided rows, neighbours alike; number of such rows)."""
         cover, count = self._cover, self._table.count
-        left = [
-            cover.order[a:b]
-            for a, b in zip(
-                cover.start[self.groups_done :], cover.stop[self.groups_done :], strict=True
-            )
-        ]
-        rows = sum(int(count[works].sum()) for works in left)
+        left = slice(self.groups_done, None)
+        spans = zip(cover.start[left], cover.stop[left], strict=True)
+        works = [cover.order[a:b] for a, b in spans]
+        rows = sum(int(count[some].sum()) for some in works)
         if self.rows_left is None:
-            left.append(cover.open_works)
+            works.append(cover.open_works)
             rows += int(count[cover.open_works].sum())
         else:
-            left.append(np.array(sorted(set(self.rows_left.tolist())), dtype=np.int64))
+            works.append(np.array(sorted(set(self.rows_left.tolist())), dtype=np.int64))
             rows += len(self.rows_left)
-        works = np.concatenate(left)
+        everything = np.concatenate(works)
         place = np.empty(len(cover.order), dtype=np.int64)
         place[cover.order] = np.arange(len(cover.order))
-        return works[np.argsort(place[works])], rows
+        return everything[np.argsort(place[everything])], rows
 
 
 class Prover:
@@ -119,16 +98,17 @@ class Prover:
         self._smt = Smt()
 
     @collector_off
-    def search(self, table: Table, ranking: Ranking = DEFAULT.ranking) -> tuple[int, int]:
+    def search(
+        self, table: Table, ranking: Ranking = DEFAULT.ranking, deadline: Deadline = NEVER
+    ) -> tuple[int, int]:
         """(work, kernel) of the first row of a small table, found by Z3 without a candidate.
 
-        Each model is a row; asking for one that comes before it ends with the first.
+        Each model is a row; asking for one that comes before it ends with the first. Raises
+        OutOfTime where the deadline comes first.
         """
         work, kernel = table.rows(np.arange(len(table.first)))
-        rows = [
-            self._smt.derive(_row(table, int(w), int(k))) for w, k in zip(work, kernel, strict=True)
-        ]
-        best = self._smt.events.first(rows, ranking)
+        rows = [self._smt.derive(_row(table, w, k)) for w, k in zip(work, kernel, strict=True)]
+        best = self._smt.events.first(rows, ranking, deadline)
         return int(work[best]), int(kernel[best])
 
     @collector_off
@@ -144,56 +124,57 @@ class Prover:
         claims: Sequence[Row],
         ranking: Ranking = DEFAULT.ranking,
         deadline: Deadline = NEVER,
-    ) -> Proof:
+    ) -> Proof | Unfinished:
         """Prove that ``claims`` are the first rows allowed; ProofError where they are not."""
-        table = space.allowed
-        keys = [claim.key(ranking) for claim in claims]
-        if sorted(set(keys)) != keys:
-            raise ProofError("the claimed rows are not in order")
-        last = claims[-1]
+        self._exclude(space)
+        table, first, last = space.allowed, claims[0], claims[-1]
+        _check_claims(table, claims, [claim.key(ranking) for claim in claims])
         ranks = ranking.ranks(last.values)
         place = [*ranks, config_code(last.config)]
         if ranking.by_time:
             cover = build_cover(table, last.time, None)
         else:
-            by = 0 if ranking.weights else ranking.order[0]
+            by = RESOURCE_OF.get(ranking.names[0], "")
             cover = build_cover(table, None, lambda bounds: _after(bounds, ranking, ranks), by)
+
+        def refuted(at: int, values: list[int], how: int) -> bool:
+            if how == VALUES:
+                return self._smt.group_after(values, ranking, ranks)
+            return self._smt.time_above(values, last.time, how)
+
+        def is_before(work: int, kernel: int) -> bool:
+            return self._smt.row_before(_row(table, work, kernel), ranking, place)
+
+        self._control_bounds(table, claims, refuted, (CHAIN, CLOSED) if ranking.by_time else ())
+        place[-1] += 1
+        if not is_before(last.work, last.kernel):
+            raise ProofError("the last claimed row was not found before a place behind it")
+        place[-1] -= 1
+
         progress = _Progress(table, cover)
         try:
-            self._exclude(space, deadline)
-            for at, (values, how) in _groups(cover):
-                progress.groups_done = at
-                _in_time(deadline)
-                if how == VALUES:
-                    refuted = self._smt.group_after(values, ranking, ranks)
-                else:
-                    refuted = self._smt.time_above(values, last.time, how)
-                if not refuted:
-                    raise ProofError(f"the bound of the group at {values} does not refute it")
-            progress.groups_done = len(cover.start)
-
+            self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
-            listed = _listed(work, kernel, claims)
+            listed = _places(work, kernel, claims)
             others = _in_order(table, work, kernel, ranking, without=listed)
             near, far = others[: FINALISTS - 1], others[FINALISTS - 1 :]
-            checked = [*far, *(near if len(claims) > 1 else ())]
-            for done, at in enumerate(checked):
-                progress.rows_left = work[[*listed, *near, *checked[done:]]]
+            # The nearest are refuted as finalists, but only as rivals of the first claim.
+            exactly = [*far, *near] if len(claims) > 1 else far
+            for done, at in enumerate(exactly):
+                progress.rows_left = work[[*listed, *near, *exactly[done:]]]
                 _in_time(deadline)
-                row = _row(table, int(work[at]), int(kernel[at]))
-                if self._smt.row_before(row, ranking, place):
+                if is_before(int(work[at]), int(kernel[at])):
                     raise ProofError(f"{table.config(int(work[at]), int(kernel[at]))} comes first")
             progress.rows_left = work[[*listed, *near]]
             for claim in claims[1:]:
                 _in_time(deadline)
-                self._check_row(table, claim)
+                self._check_values(table, claim)
             finalists = [
-                self._smt.derive(_row(table, int(work[at]), int(kernel[at])))
-                for at in (listed[0], *near)
+                self._smt.derive(_row(table, work[at], kernel[at])) for at in (listed[0], *near)
             ]
-            timeline = self._smt.events.decide(finalists, ranking, claims[0].values, deadline)
+            timeline = self._smt.events.decide(finalists, ranking, first.values, deadline)
         except OutOfTime:
-            return self._unfinished(space, progress, ranking, ranking.ranks(claims[0].values)[0])
+            return self._unfinished(table, progress, ranking, ranking.ranks(first.values)[0])
         return Proof(
             configurations=table.size,
             excluded=space.excluded,
@@ -210,133 +191,131 @@ class Prover:
     @collector_off
     def prove_front(
         self, space: Space, front: Front, pareto: Pareto, deadline: Deadline = NEVER
-    ) -> Proof:
+    ) -> Proof | Unfinished:
         """Prove that ``front`` is the whole front of the rows allowed; ProofError otherwise.
 
-        Every row must be too slow or nowhere better than a point, every point real and not
-        beaten by another.
+        Every row must be too slow or nowhere better than a point, and none faster than the
+        fastest; every point must be real and not beaten by another.
         """
-        table, limit = space.allowed, front.time_limit
-        axes = pareto.columns
-        points = np.array([row.values for row in front.points], dtype=np.int64)
-        points[:, [i for i in range(len(AXES)) if i not in axes]] = -1
-        # Where time is an axis, a row faster than the least could be beaten by no point.
-        least = 0 if 0 in axes else front.best_time
+        self._exclude(space)
+        table, points = space.allowed, front.points
+        least, limit = front.fastest.time, front.time_limit
+        vectors = [_vector(point, pareto) for point in points]
+        _check_claims(table, points, [tuple(v[i] for i in pareto.columns) for v in vectors])
+        if limit != pareto.time_limit(least) or max(point.time for point in points) > limit:
+            raise ProofError("the front's time limit is not that of its fastest row")
+        self._check_values(table, front.fastest)
+        targets = np.array(vectors, dtype=np.int64)
+        cover = build_cover(table, limit, lambda bounds: _beater(bounds, targets, least) >= 0)
+        by = _beater(value_bounds(named(cover.best), NUMPY), targets, least)
 
-        def beaten(bounds: tuple[Ticks, ...]) -> Mask:
-            return _beater(bounds, points, least) >= 0
+        def refuted(at: int, values: list[int], how: int) -> bool:
+            if how == VALUES:
+                return self._smt.group_beaten(values, limit, least, vectors[by[at]])
+            return self._smt.time_above(values, limit, how)
 
-        cover = build_cover(table, limit, beaten)
+        self._control_bounds(table, points, refuted, (CHAIN, CLOSED))
         progress = _Progress(table, cover)
-        groups = SimpleNamespace(**{name: cover.best[:, i] for i, name in enumerate(EXTREMES)})
-        by = _beater(value_bounds(groups, NUMPY), points, least)
-        vectors = points.tolist()
         try:
-            self._exclude(space, deadline)
-            for at, (values, how) in _groups(cover):
-                progress.groups_done = at
-                _in_time(deadline)
-                if how == VALUES:
-                    refuted = self._smt.group_beaten(values, limit, least, vectors[by[at]])
-                else:
-                    refuted = self._smt.time_above(values, limit, how)
-                if not refuted:
-                    raise ProofError(f"the bound of the group at {values} does not refute it")
-            progress.groups_done = len(cover.start)
-
+            self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
-            time, wait = price(table, work, kernel)
-            k = table.kernels
-            by = _beater((time, wait, k.smem_bytes[kernel], k.registers[kernel]), points, least)
+            by = _beater(row_values(table, work, kernel), targets, least)
             for at in range(len(work)):
                 progress.rows_left = work[at:]
                 _in_time(deadline)
-                row = _row(table, int(work[at]), int(kernel[at]))
-                if not self._smt.row_beaten(row, limit, least, vectors[by[at]]):
+                row = _row(table, work[at], kernel[at])
+                beaten = by[at] >= 0 and self._smt.row_beaten(row, limit, least, vectors[by[at]])
+                if not beaten and not self._smt.row_beaten(row, limit, least, NOWHERE):
                     raise ProofError(f"{table.config(int(work[at]), int(kernel[at]))} is missing")
             finalists = []
-            for at, point in enumerate(front.points):
+            for at, point in enumerate(points):
+                progress.rows_left = np.array([p.work for p in points[at:]])
                 _in_time(deadline)
-                row = self._check_row(table, point)
+                row = self._check_values(table, point)
                 if at < FINALISTS:
                     finalists.append(self._smt.derive(row))
-                for other in vectors[:at]:
-                    if self._smt.row_beaten(row, limit, least, other):
+                # Points ascend: one that comes later is worse in its first differing axis.
+                for earlier in vectors[:at]:
+                    if self._smt.row_beaten(row, limit, least, earlier):
                         raise ProofError(f"{point.config} is beaten")
-            confirmed = [point.values for point in front.points[:FINALISTS]]
+            progress.rows_left = np.array([point.work for point in points[:FINALISTS]])
+            confirmed = [point.values for point in points[:FINALISTS]]
             timeline = self._smt.events.confirm(finalists, confirmed, deadline)
         except OutOfTime:
-            return self._unfinished(space, progress, DEFAULT.ranking, front.best_time)
+            return self._unfinished(table, progress, DEFAULT.ranking, least)
+        opened = set(zip(work.tolist(), kernel.tolist(), strict=True))
+        open_points = sum((point.work, point.kernel) in opened for point in points)
         return Proof(
             configurations=table.size,
             excluded=space.excluded,
             groups=len(cover.start),
-            refuted_by_group=table.size - len(work),
-            refuted_exactly=len(work) - len(front.points),
+            refuted_by_group=table.size - len(work) - (len(points) - open_points),
+            refuted_exactly=len(work) - open_points,
             finalists=len(finalists),
-            listed=len(front.points) - len(finalists),
+            listed=len(points) - len(finalists),
             unrolled=UNROLLED,
             table_sha256=table.sha256(),
             timeline=timeline,
         )
 
-    def _check_row(self, table: Table, claim: Row) -> list[int]:
+    def _exclude(self, space: Space) -> None:
+        """Show that the rows allowed are those legal ones for which every constraint holds."""
+        for bound in space.constraints.bounds:
+            _, column = space.legal.column(bound.variable)
+            values = np.unique(column)
+            for value, kept in zip(values.tolist(), bound.holds(values), strict=True):
+                if self._smt.bound_holds(bound.relation, bound.values, value) != kept:
+                    raise ProofError(f"{bound.path} was not applied as it reads to {value}")
+        check_restriction(space)
+
+    def _control_bounds(
+        self, table: Table, claims: Sequence[Row], refuted: _Refuted, by_time: tuple[int, ...]
+    ) -> None:
+        """Show that no bound refutes the last claim's own work: it would refute anything."""
+        limits = work_extremes(table)[claims[-1].work].tolist()
+        if any(refuted(-1, limits, how) for how in (by_time or (VALUES,))):
+            raise ProofError("a claimed row is refuted by its own bound")
+
+    def _refute_groups(
+        self, cover: Cover, progress: _Progress, deadline: Deadline, refuted: _Refuted
+    ) -> None:
+        groups = zip(cover.best.tolist(), cover.how.tolist(), strict=True)
+        for at, (values, how) in enumerate(groups):
+            progress.groups_done = at
+            _in_time(deadline)
+            if not refuted(at, values, how):
+                raise ProofError(f"the bound of the group at {values} does not refute it")
+        progress.groups_done = len(cover.start)
+
+    def _check_values(self, table: Table, claim: Row) -> list[int]:
         """The row's numbers, shown to have the claimed values."""
         row = _row(table, claim.work, claim.kernel)
         if not self._smt.row_is(row, claim.values):
             raise ProofError(f"{claim.config} does not have the claimed values")
         return row
 
-    def _exclude(self, space: Space, deadline: Deadline) -> None:
-        """Show that the constraints leave out what they must and nothing else.
-
-        Each bound is evaluated at both sides of every step of its variable's values in the
-        legal space: what lies between two values on the same side is on that side too.
-        """
-        for bound in space.constraints.bounds:
-            _in_time(deadline)
-            _, column = space.legal.column(bound.variable)
-            values = np.unique(column)
-            kept = bound.holds(values)
-            # Values on one side of a step; of a list, between the same two of its values too.
-            step = np.diff(kept)
-            if bound.relation == "in":
-                step |= np.diff(np.searchsorted(bound.values, values)) != 0
-            runs = np.split(np.arange(len(values)), np.flatnonzero(step) + 1)
-            for run in runs:
-                ends = {int(values[run[0]]), int(values[run[-1]])}
-                if bound.relation == "in" and kept[run[0]]:
-                    ends = set(values[run].tolist())
-                agree = all(
-                    self._smt.bound_holds(bound.relation, bound.values, value) == kept[run[0]]
-                    for value in ends
-                )
-                if bound.relation == "in" and not kept[run[0]]:
-                    agree &= self._smt.none_between(bound.values, min(ends), max(ends))
-                if not agree:
-                    raise ProofError(f"{bound.path} was not applied as it reads")
-
     def _unfinished(
-        self, space: Space, progress: _Progress, ranking: Ranking, first_rank: int
-    ) -> Proof:
-        """What is known where the deadline came first: a bound on all that is undecided."""
+        self, table: Table, progress: _Progress, ranking: Ranking, first_rank: int
+    ) -> Unfinished:
+        """A bound on all that is undecided, by parts whose neighbours are alike."""
         works, rows = progress.works()
         lower = first_rank
-        for chunk in np.array_split(work_extremes(space.allowed)[works], CHUNKS):
+        for chunk in np.array_split(work_extremes(table)[works], CHUNKS):
             if not len(chunk):
                 continue
             values = best_extremes(chunk).tolist()
-            p = SimpleNamespace(**dict(zip(EXTREMES, values, strict=True)))
-            bound, *rest = ranking.ranks(value_bounds(p, INTEGERS))
+            bound, *rest = ranking.ranks(value_bounds(named(values), INTEGERS))
             if not self._smt.group_after(values, ranking, [bound - 1, *rest]):
                 raise ProofError(f"the bound of the undecided rows at {values} does not hold")
             lower = min(lower, bound)
-        return Proof(
-            configurations=space.allowed.size,
-            excluded=space.excluded,
-            undecided=rows,
-            lower_bound=lower,
-        )
+        return Unfinished(table.size, rows, lower)
+
+
+_Refuted = Callable[[int, list[int], int], bool]
+"""Whether group number, with these extremes, is refuted in this way (CHAIN, CLOSED, VALUES)."""
+
+NOWHERE = (2**62,) * len(AXES)
+"""A point that beats nothing: with it, a row is beaten by its time alone."""
 
 
 def _in_time(deadline: Deadline) -> None:
@@ -344,13 +323,21 @@ def _in_time(deadline: Deadline) -> None:
         raise OutOfTime
 
 
-def _groups(cover: Cover) -> Iterator[tuple[int, tuple[list[int], int]]]:
-    return enumerate(zip(cover.best.tolist(), cover.how.tolist(), strict=True))
+def _check_claims(table: Table, claims: Sequence[Row], keys: Sequence[tuple[object, ...]]) -> None:
+    """Claims are distinct rows of the table, in order, each under its own configuration."""
+    if any(a >= b for a, b in itertools.pairwise(keys)):
+        raise ProofError("the claimed rows are not in order")
+    for claim in claims:
+        first = table.first[claim.work]
+        if not first <= claim.kernel < first + table.count[claim.work]:
+            raise ProofError(f"{claim.config} is no row of the space")
+        if table.config(claim.work, claim.kernel) != claim.config:
+            raise ProofError(f"{claim.config} is not the configuration of the claimed row")
 
 
 def _after(bounds: tuple[Ticks, ...], ranking: Ranking, ranks: Sequence[int]) -> Mask:
     """Whose lower bounds come after ``ranks``; of a score only what is clearly so."""
-    if ranking.weights:
+    if ranking.weights is not None:
         return np.asarray(ranking.approximate(bounds) > ranks[0] * (1 + SLACK))
     after = np.zeros(len(bounds[0]), dtype=bool)
     equal = ~after
@@ -360,18 +347,24 @@ def _after(bounds: tuple[Ticks, ...], ranking: Ranking, ranks: Sequence[int]) ->
     return after
 
 
-def _beater(values: tuple[Ticks, ...], points: Ticks, least: int) -> Ticks:
+def _vector(point: Row, pareto: Pareto) -> list[int]:
+    """A point's values on the front's axes, and less than any value elsewhere."""
+    return [v if i in pareto.columns else -1 for i, v in enumerate(point.values)]
+
+
+def _beater(values: Iterable[Ticks], points: Ticks, least: int) -> Ticks:
     """Index of a point that is nowhere worse than each of ``values``, -1 without. Shape [N]."""
-    found = np.full(len(values[0]), -1, dtype=np.int64)
+    time, *others = values
+    found = np.full(len(time), -1, dtype=np.int64)
     for at, point in enumerate(points):
-        nowhere_worse = values[0] >= max(least, point[0])
-        for i in range(1, len(AXES)):
-            nowhere_worse &= values[i] >= point[i]
+        nowhere_worse = time >= max(least, point[0])
+        for value, mine in zip(others, point[1:], strict=True):
+            nowhere_worse &= value >= mine
         found[nowhere_worse] = at
     return found
 
 
-def _listed(work: Ticks, kernel: Ticks, claims: Sequence[Row]) -> list[int]:
+def _places(work: Ticks, kernel: Ticks, claims: Sequence[Row]) -> list[int]:
     """Indices of the claims among open rows."""
     found = []
     for claim in claims:
@@ -386,15 +379,14 @@ def _in_order(
     table: Table, work: Ticks, kernel: Ticks, ranking: Ranking, *, without: list[int]
 ) -> list[int]:
     """Indices of open rows, nearest first, but for those ``without``."""
-    time, wait = price(table, work, kernel)
-    values = (time, wait, table.kernels.smem_bytes[kernel], table.kernels.registers[kernel])
-    left_out = set(without)
+    values = row_values(table, work, kernel)
     nearest = np.lexsort((values[ranking.order[1]], ranking.approximate(values)))
+    left_out = set(without)
     return [int(i) for i in nearest if i not in left_out]
 
 
 def _row(table: Table, work: int, kernel: int) -> list[int]:
-    """A row's numbers in ``solver.smt.ROW``'s order."""
+    """A row's numbers in ``solver.z3_events.ROW``'s order."""
     w, k = table.works, table.kernels
     numbers = [
         w.load[work],
@@ -410,4 +402,4 @@ def _row(table: Table, work: int, kernel: int) -> list[int]:
         k.smem_bytes[kernel],
         k.registers[kernel],
     ]
-    return [*map(int, numbers), config_code(table.config(work, kernel))]
+    return [*map(int, numbers), config_code(table.config(int(work), int(kernel)))]

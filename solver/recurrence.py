@@ -151,6 +151,17 @@ def end_ticks(p: Pipeline) -> Ticks:
     return end
 
 
+def run_end(p: Any, ops: Algebra) -> Any:
+    """The last math_end of a CTA, however many units it has."""
+    first = first_unit_end(p, ops)
+    return ops.where(p.units > 1, several_units_end(p, first, ops), first)
+
+
+def busy_ticks(p: Any) -> Any:
+    """Time in which a CTA's MATH warps multiply or store between units; in any algebra."""
+    return p.units * p.iterations * p.math + (p.units - 1) * p.epilogue
+
+
 def chain_ticks(p: Any, ops: Algebra) -> Any:
     """A bound never above the end: the load chain alone, or the MATH chain alone."""
     steps = p.units * p.iterations - 1
@@ -160,5 +171,5 @@ def chain_ticks(p: Any, ops: Algebra) -> Any:
 
 def wait_ticks(p: Pipeline, end: Ticks) -> Ticks:
     """MATH-warp idle time before ``end``: what is neither multiplying nor epilogue."""
-    wait: Ticks = end - p.units * p.iterations * p.math - (p.units - 1) * p.epilogue
+    wait: Ticks = end - busy_ticks(p)
     return wait

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from solver.device import DeviceProfile
 from solver.families import paper, sm90_gemm
@@ -13,12 +13,9 @@ from solver.pick import Row, price
 from solver.problem import Problem
 from solver.question import Question
 from solver.simulator import Event, Run
-from solver.solution import Solution
+from solver.solution import Solution, Unfinished
 from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
-
-if TYPE_CHECKING:
-    from solver.proof import Proof
 
 MODEL_VERSION = "1"
 """Raised with every change of an equation; constants have the profile's hash."""
@@ -29,6 +26,8 @@ GIVEN = (
     "alone waits for the unit before",
     "the table: numpy's integer parameters, identified by sha256",
     "the legal set: numpy evaluates the limits that bound it",
+    "numpy's checks that groups and open rows partition the space, each within its group's bounds, "
+    "and that the rows allowed are the legal ones within the constraints",
 )
 GIVEN_CALIBRATED = "launch registers as NVRTC {nvrtc} reported them, by compile key"
 LEMMAS = {
@@ -152,7 +151,7 @@ def space_counts(solution: Solution) -> dict[str, int]:
 
 def complete(solution: Solution) -> bool:
     """Whether the whole front is listed, and proved where a proof was asked for."""
-    if solution.front is None or (solution.proof is not None and solution.proof.undecided):
+    if solution.front is None or isinstance(solution.proof, Unfinished):
         return False
     return len(solution.listed) == len(solution.front.points)
 
@@ -180,16 +179,23 @@ def _proof(solution: Solution) -> dict[str, Any]:
     proof, space = solution.proof, space_counts(solution)
     if proof is None:
         return {"status": "not_requested", "space": space}
-    if proof.undecided:
-        return {"status": "timeout", "space": space, **_remaining(solution, proof)}
+    if isinstance(proof, Unfinished):
+        best = solution.best_rank
+        return {
+            "status": "timeout",
+            "space": space,
+            "undecided": proof.undecided,
+            "gap": 1 - proof.lower_bound / best if best else 0.0,
+            "gap_in": solution.first_rank_name,
+        }
     objective = solution.question.objective
     if isinstance(objective, Pareto):
         controls = "no point of the front is beaten by another: each is needed"
     else:
         first, second = (RANK_WORDS[name] for name in objective.ranking.names[:2])
         controls = (
-            f"asked of false claims, one more in {first} and one more in {second}, the same "
-            "solver found a row that comes before each"
+            "no bound refutes the claim itself; and asked of a false claim, one more in "
+            f"{first} or one more in {second}, the same solver found a row that comes before it"
         )
     return {
         "status": "optimal",
@@ -210,20 +216,6 @@ def _proof(solution: Solution) -> dict[str, Any]:
             "given": _given(table=solution.space.allowed),
             "timeline": timeline_events(proof.timeline),
         },
-    }
-
-
-def _remaining(solution: Solution, proof: Proof) -> dict[str, Any]:
-    """What is not proved: how many configurations, and how much better one of them may be."""
-    objective = solution.question.objective
-    if isinstance(objective, Pareto):
-        rank, best = "time", solution.front.best_time if solution.front else 0
-    else:
-        rank, best = objective.ranking.names[0], solution.first_rank(solution.pick)
-    return {
-        "undecided": proof.undecided,
-        "gap": 1 - proof.lower_bound / best if best else 0.0,
-        "gap_in": rank,
     }
 
 

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from solver.device import DeviceProfile
 from solver.objective import Pareto
 from solver.pick import Front, Row
 from solver.question import Question
+from solver.simulator import Event
 from solver.space import Space
 
-if TYPE_CHECKING:
-    from solver.proof import Proof
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was proved, over what; ``timeline`` is the first turn of the ring, from Z3's model.
+
+    ``configurations`` are those refuted by their group or exactly, the finalists, and the
+    further ones that the claim lists.
+    """
+
+    configurations: int
+    excluded: int
+    groups: int
+    refuted_by_group: int
+    refuted_exactly: int
+    finalists: int
+    listed: int
+    unrolled: int
+    table_sha256: str
+    timeline: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What is known where the deadline came first: of the ``undecided`` configurations Z3 has
+    shown only that their first rank (of a front, their time) is no less than ``lower_bound``."""
+
+    configurations: int
+    undecided: int
+    lower_bound: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +52,7 @@ class Solution:
     space: Space
     rows: tuple[Row, ...]
     front: Front | None
-    proof: Proof | None = None
+    proof: Proof | Unfinished | None = None
 
     @property
     def pick(self) -> Row:
@@ -40,7 +67,7 @@ class Solution:
             return ()
         return self.front.points[: objective.cap]
 
-    def proved(self, proof: Proof) -> Solution:
+    def proved(self, proof: Proof | Unfinished) -> Solution:
         """The same with its proof."""
         return dataclasses.replace(self, proof=proof)
 
@@ -57,9 +84,14 @@ class Solution:
             return row.time
         return int(objective.ranking.ranks(row.values)[0])
 
+    @property
+    def best_rank(self) -> int:
+        """What gaps are from: the pick's first rank, of a front the least time."""
+        return self.first_rank(self.pick if self.front is None else self.front.fastest)
+
     def gap(self, row: Row) -> float | None:
         """The row's first rank over the best one, less one; None where the best is 0."""
-        best = self.first_rank(self.pick) if self.front is None else self.front.best_time
+        best = self.best_rank
         return self.first_rank(row) / best - 1 if best else None
 
     def score(self, row: Row) -> float | None:

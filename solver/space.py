@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from solver.conflict import find_conflict
 from solver.constraints import NONE, Constraints
 from solver.device import DeviceProfile
-from solver.errors import InvalidInput, InvalidProblem, Unsupported
+from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
 from solver.families import paper, sm90_gemm, sm90_gemm_cost
 from solver.problem import Problem
 from solver.recurrence import Ticks
-from solver.table import Table
+from solver.table import Table, part_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,31 @@ def tabulate(
             f"{sm90_gemm.NAME} runs on sm_90a devices",
         )
     return sm90_gemm_cost.tabulate(problem, device, cold=cache == "cold", grids=grids)
+
+
+def check_restriction(space: Space) -> None:
+    """The rows allowed are the legal rows within all bounds, with the same parameters, in order.
+
+    Raises ProofError where they are not.
+    """
+    if space.allowed is space.legal and not space.constraints.bounds:
+        return
+    legal, allowed = space.legal, space.allowed
+    work, kernel = legal.rows(np.arange(len(legal.first)))
+    kept = np.ones(len(work), dtype=bool)
+    for bound in space.constraints.bounds:
+        of_works, column = legal.column(bound.variable)
+        kept &= bound.holds(column)[work if of_works else kernel]
+    mine = allowed.rows(np.arange(len(allowed.first)))
+    for part, theirs, rows, others in (
+        (legal.works, allowed.works, work[kept], mine[0]),
+        (legal.kernels, allowed.kernels, kernel[kept], mine[1]),
+    ):
+        pairs = zip(part_columns(part).values(), part_columns(theirs).values(), strict=True)
+        if len(rows) != len(others) or any(
+            not np.array_equal(column[rows], other[others]) for column, other in pairs
+        ):
+            raise ProofError("the rows allowed are not the legal ones within the constraints")
 
 
 def build_space(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ LOAD_PATHS = ("loads", "l2", "memory")
 
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
+P = TypeVar("P", "Works", "Kernels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +156,9 @@ class Table:
         """Hash of every integer of the table, in order."""
         digest = hashlib.sha256(self.family.encode())
         for part in (self.works, self.kernels):
-            for field in fields(part):
-                value = getattr(part, field.name)
-                columns = value.items() if field.name == "config" else [(field.name, value)]
-                for name, column in columns:
-                    digest.update(name.encode())
-                    digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
+            for name, column in part_columns(part).items():
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
         for column in (self.first, self.count, self.slots_max, self.setup_min):
             digest.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
         return digest.hexdigest()
@@ -179,16 +177,17 @@ def largest_grid(work_units: Ticks, sms: int, grids: Ticks | None) -> Ticks:
     return np.where(at >= 0, grids[np.maximum(at, 0)], free)
 
 
-def _take(part: Any, rows: Ticks) -> Any:
+def part_columns(part: Works | Kernels) -> dict[str, Ticks]:
+    """Every column of works or kernels by name, configuration fields last."""
+    columns = {f.name: getattr(part, f.name) for f in fields(part) if f.name != "config"}
+    return {**columns, **part.config}
+
+
+def _take(part: P, rows: Ticks) -> P:
     """Works or kernels, the given rows of every column."""
-    columns = {}
-    for field in fields(part):
-        value = getattr(part, field.name)
-        if field.name == "config":
-            columns[field.name] = {name: column[rows] for name, column in value.items()}
-        else:
-            columns[field.name] = value[rows]
-    return type(part)(**columns)
+    columns = {f.name: getattr(part, f.name)[rows] for f in fields(part) if f.name != "config"}
+    config = {name: column[rows] for name, column in part.config.items()}
+    return type(part)(**columns, config=config)
 
 
 def extremes(reduce: np.ufunc, column: Ticks, first: Ticks, count: Ticks) -> Ticks:

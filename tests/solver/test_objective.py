@@ -15,9 +15,10 @@ from solver.device import load_profile
 from solver.engine import Engine
 from solver.errors import InvalidInput, ProofError
 from solver.objective import AXES, Pareto, objective_from_dict
-from solver.pick import Front, best_rows, find_row, pareto_front
+from solver.pick import best_rows, find_row, pareto_front
 from solver.problem import Problem
 from solver.question import Question
+from solver.solution import Proof
 from solver.space import Space, tabulate
 
 H200 = load_profile("h200")
@@ -95,8 +96,7 @@ def test_every_order_is_answered_as_by_brute_force_and_proved(
     solution = engine.optimize(Question(problem, objective=objective_from_dict(raw))).solution
     first = oracle.first_rows(solution.space.allowed, raw)[0]
     assert solution.pick.config == first.config
-    assert solution.proof is not None
-    assert solution.proof.undecided == 0
+    assert isinstance(solution.proof, Proof)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
@@ -205,39 +205,64 @@ def test_no_other_row_passes_as_the_first(kind: str, engine: Engine) -> None:
             engine.prover.prove(asked, [row], objective.ranking)
 
 
-def test_a_front_with_a_point_too_few_or_too_many_is_refused(engine: Engine) -> None:
-    pareto = Pareto(("time", "wait", "smem"))
+@pytest.mark.parametrize("axes", [("time", "wait", "smem"), ("wait", "smem")])
+def test_a_front_that_is_not_the_front_is_refused(axes: tuple[str, ...], engine: Engine) -> None:
+    pareto = Pareto(axes)
     asked = space(Problem(512, 4096, 4096))
     front = pareto_front(asked.allowed, pareto)
-    engine.prover.prove_front(asked, front, pareto)
-    assert len(front.points) > 3
-    for at in range(len(front.points)):
-        fewer = Front(front.points[:at] + front.points[at + 1 :], front.best_time, front.time_limit)
-        with pytest.raises(ProofError):
-            engine.prover.prove_front(asked, fewer, pareto)
-    on_it = {row.config for row in front.points}
+    points = front.points
+    assert isinstance(engine.prover.prove_front(asked, front, pareto), Proof)
+    assert len(points) > 1
+    on_it = {row.config for row in points}
     beaten = next(row for row in best_rows(asked.allowed, 64) if row.config not in on_it)
-    for points in ((*front.points, beaten), (*front.points, front.points[-1])):
+    slower = best_rows(asked.allowed, 40)[-1]
+    assert slower.time > front.fastest.time
+    quicker = dataclasses.replace(front.fastest, time=front.fastest.time * 9 // 10)
+    for change in (
+        *({"points": points[:at] + points[at + 1 :]} for at in range(len(points))),
+        {"points": (*points, beaten)},
+        {"points": (beaten, *points)},
+        {"points": (*points, points[-1])},
+        {"points": (points[1], points[0], *points[2:])},
+        {"points": (dataclasses.replace(points[0], smem_bytes=0), *points[1:])},
+        {"points": (dataclasses.replace(points[0], config=beaten.config), *points[1:])},
+        {"fastest": slower},
+        {"fastest": slower, "time_limit": pareto.time_limit(slower.time)},
+        {"fastest": quicker},
+        {"fastest": quicker, "time_limit": pareto.time_limit(quicker.time)},
+        {"time_limit": front.fastest.time},
+        {"time_limit": front.time_limit + 1},
+    ):
         with pytest.raises(ProofError):
-            engine.prover.prove_front(
-                asked, Front(points, front.best_time, front.time_limit), pareto
-            )
-    wrong = dataclasses.replace(front.points[0], smem_bytes=front.points[0].smem_bytes - 1)
-    false = Front((wrong, *front.points[1:]), front.best_time, front.time_limit)
-    with pytest.raises(ProofError):
-        engine.prover.prove_front(asked, false, pareto)
+            engine.prover.prove_front(asked, dataclasses.replace(front, **change), pareto)
 
 
-def test_the_least_time_of_a_front_without_a_time_axis_is_proved(engine: Engine) -> None:
-    """Planted: a front cut at a factor of another time than the least."""
-    pareto = Pareto(("wait", "smem"))
+@pytest.mark.parametrize("factor", [0.85, 0.95, 1.1])
+def test_a_front_cut_at_another_time_is_refused(factor: float, engine: Engine) -> None:
+    """Planted: the whole front, but of what lies within a factor of another time."""
+    pareto = Pareto(("wait", "smem"), within=2)
     asked = space(Problem(512, 4096, 4096))
-    slower = best_rows(asked.allowed, 40)[-1].time
-    assert slower > best_rows(asked.allowed)[0].time
     front = pareto_front(asked.allowed, pareto)
-    later = Front(front.points, slower, front.time_limit)
+    limit = int(front.time_limit * factor)
+    other = pareto_front(
+        asked.allowed, dataclasses.replace(pareto, within=limit / front.fastest.time)
+    )
+    claimed = dataclasses.replace(other, time_limit=limit)
     with pytest.raises(ProofError):
-        engine.prover.prove_front(asked, later, pareto)
+        engine.prover.prove_front(asked, claimed, pareto)
+
+
+def test_a_row_under_another_rows_configuration_is_refused(engine: Engine) -> None:
+    asked = space(Problem(512, 4096, 4096))
+    first, second, third = best_rows(asked.allowed, 3)
+    for wrong in (
+        [dataclasses.replace(first, config=second.config)],
+        [first, dataclasses.replace(first, config=second.config)],
+        [first, dataclasses.replace(second, config=third.config)],
+        [dataclasses.replace(first, kernel=len(asked.allowed.kernels.slots) - 1)],
+    ):
+        with pytest.raises(ProofError):
+            engine.prover.prove(asked, wrong)
 
 
 def test_top_k_and_a_front_exclude_each_other() -> None:

@@ -77,9 +77,7 @@ def test_it_imports_the_standard_library_and_itself_alone() -> None:
                 assert node.level == 0, path.name
                 names = [node.module or ""]
             for name in names:
-                own = name in ("solver.errors", "solver.recheck") or name.startswith(
-                    "solver.recheck."
-                )
+                own = name == "solver.recheck" or name.startswith("solver.recheck.")
                 assert own or name.partition(".")[0] in sys.stdlib_module_names, (path.name, name)
 
 
