@@ -14,6 +14,7 @@ import numpy as np
 from solver import oracle
 from solver.conflict import Unsatisfiable
 from solver.constraints import NONE, Constraints
+from solver.device import load_profile
 from solver.engine import Engine
 from solver.errors import ProofError
 from solver.objective import DEFAULT, Objective, Pareto
@@ -21,6 +22,8 @@ from solver.pick import Row
 from solver.problem import Problem
 from solver.question import Question
 from solver.solution import Proof
+from solver.space import tabulate
+from solver.table import Table
 
 PASSES = 3
 
@@ -51,6 +54,9 @@ def bench_solve(
         Question(problem, device=device, objective=objective, constraints=constraints)
         for problem in problems
     ]
+    if check:
+        for question in questions:
+            oracle.check_playable(question.problem, _legal(question))
     total = len(questions) * (PASSES + bool(check))
     done = 0
 
@@ -123,6 +129,10 @@ def _solve_once(engine: Engine, question: Question) -> dict[str, Any]:
         "pick_ms": figures["pick"],
         "total_ms": (ended - started) * 1e3,
     }
+
+
+def _legal(question: Question) -> Table:
+    return tabulate(question.problem, load_profile(question.device), question.model)
 
 
 def _check(engine: Engine, question: Question) -> tuple[bool, bool]:

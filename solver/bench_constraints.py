@@ -70,6 +70,8 @@ def bench_constraints(
     rng = random.Random(seed)
     profile, engine = load_profile(device), Engine()
     engine.warm([device])
+    for problem in problems:
+        oracle.check_playable(problem, tabulate(problem, profile, "calibrated"))
     tally = {"equal_to_brute_force": 0, "minimal_cores": 0, "least_relaxations": 0}
     answers_ms: list[float] = []
     cores_ms: list[float] = []

@@ -107,7 +107,7 @@ class Engine:
         deadline = self._deadline(question, asked_s)
         started = time.perf_counter()
         space = self._space(question, device)
-        solution = pick(question, device, space)
+        solution = pick(question, device, space, deadline)
         picked = time.perf_counter()
         if question.proof == "full":
             solution = solution.proved(self._prove(solution, deadline))
@@ -202,11 +202,16 @@ class Engine:
         return run
 
 
-def pick(question: Question, device: DeviceProfile, space: Space) -> Solution:
-    """What the question asks for, by the model, not proved yet."""
+def pick(
+    question: Question, device: DeviceProfile, space: Space, deadline: Deadline = NEVER
+) -> Solution:
+    """What the question asks for, by the model, not proved yet.
+
+    Of a front with very many points the deadline may leave only the first.
+    """
     front: Front | None = None
     if isinstance(question.objective, Pareto):
-        front = pareto_front(space.allowed, question.objective)
+        front = pareto_front(space.allowed, question.objective, deadline)
         rows: tuple[Row, ...] = front.points[:1]
     else:
         rows = best_rows(space.allowed, question.top_k, question.objective.ranking)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from solver.errors import InvalidInput
@@ -128,10 +129,7 @@ class Weighted:
     @property
     def ranking(self) -> Ranking:
         """The total order this is: score, then time, wait, shared memory, registers."""
-        exact = {name: exact_decimal(weight) / PER_UNIT[name] for name, weight in self.weights}
-        scale = math.lcm(*(weight.denominator for weight in exact.values()))
-        time, wait, smem, registers = (int(exact.get(name, Fraction()) * scale) for name in AXES)
-        return Ranking((time, wait, smem, registers), (0, 1, 2, 3), Fraction(1, scale))
+        return _weighted_ranking(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, with the unit that each weight is per."""
@@ -140,6 +138,14 @@ class Weighted:
             "weights": dict(self.weights),
             "units": {name: UNITS[name] for name, _ in self.weights},
         }
+
+
+@lru_cache(maxsize=256)
+def _weighted_ranking(weighted: Weighted) -> Ranking:
+    exact = {name: exact_decimal(weight) / PER_UNIT[name] for name, weight in weighted.weights}
+    scale = math.lcm(*(weight.denominator for weight in exact.values()))
+    time, wait, smem, registers = (int(exact.get(name, Fraction()) * scale) for name in AXES)
+    return Ranking((time, wait, smem, registers), (0, 1, 2, 3), Fraction(1, scale))
 
 
 @dataclass(frozen=True, slots=True)

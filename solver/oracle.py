@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from solver.config import Config
+from solver.errors import InvalidInput
+from solver.problem import Problem
 from solver.recurrence import Pipeline, Ticks
 from solver.simulator import simulate_rows
 from solver.table import Mask, Table
@@ -26,6 +28,9 @@ AXES = ("time", "wait", "smem", "registers")
 PER_UNIT = {"time": TICKS_PER_US, "wait": TICKS_PER_US, "smem": 1024, "registers": 1}
 ATOMS_MAX = 12
 """Atoms of which every subset is tried."""
+
+ITERATIONS_MAX = 2_000_000
+"""Most k-iterations of a CTA that are played, a minute or two; the LLM suite has a million."""
 
 Json = Mapping[str, Any]
 
@@ -59,6 +64,17 @@ class PlayedRow:
     smem: int
     registers: int
     score: Fraction | None = None
+
+
+def check_playable(problem: Problem, table: Table) -> None:
+    """Raise InvalidInput where brute force would take minutes: its events are too many."""
+    longest = int((table.works.units * table.works.iterations).max())
+    if longest > ITERATIONS_MAX:
+        raise InvalidInput(
+            "suite",
+            f"{problem.m} x {problem.n} x {problem.k} has CTAs of {longest} k-iterations; brute "
+            f"force plays at most {ITERATIONS_MAX}",
+        )
 
 
 def values(table: Table) -> RowValues:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from solver.config import Config
+from solver.deadline import NEVER, Deadline
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.objective import DEFAULT, Pareto, Ranking, Values
 from solver.recurrence import Ticks, end_ticks, wait_ticks
@@ -55,12 +56,14 @@ class Front:
     """Every trade-off: one row for each vector of axes values that no candidate dominates.
 
     ``fastest`` takes the least time of the space and ``time_limit`` is the most ticks that a
-    candidate may take. Points are sorted by their vectors.
+    candidate may take. Points are sorted by their vectors; where a deadline came before all were
+    found, ``whole`` is false and they are the first ones.
     """
 
     points: tuple[Row, ...]
     fastest: Row
     time_limit: int
+    whole: bool = True
 
 
 def work_bounds(table: Table) -> Ticks:
@@ -113,8 +116,8 @@ def rows_before(table: Table, row: Row, ranking: Ranking) -> tuple[Ticks, Ticks]
     return work[before], kernel[before]
 
 
-def pareto_front(table: Table, pareto: Pareto) -> Front:
-    """The whole front of a table that is not empty.
+def pareto_front(table: Table, pareto: Pareto, deadline: Deadline = NEVER) -> Front:
+    """The whole front of a table that is not empty, or what of it was found by the deadline.
 
     Each point is the first of its vector in the default order.
     """
@@ -126,16 +129,20 @@ def pareto_front(table: Table, pareto: Pareto) -> Front:
     work, kernel, values = work[within], kernel[within], values[:, within]
     vectors = values[list(pareto.columns)]
     order = np.lexsort(vectors[::-1])
-    points = []
-    while order.size:
-        # The first in lexicographic order is dominated by none that is left.
-        vector = vectors[:, order[0]]
-        left = vectors[:, order]
-        equal = order[(left == vector[:, None]).all(axis=0)]
+    ranked = vectors[:, order]
+    differs = (ranked[:, 1:] != ranked[:, :-1]).any(axis=0)
+    first = np.concatenate([[0], np.flatnonzero(differs) + 1])
+    stop = np.append(first[1:], len(order))
+    # Distinct vectors in lexicographic order: none that is left dominates the first of them.
+    left, at = np.ascontiguousarray(ranked[:, first]), np.arange(len(first))
+    points: list[Row] = []
+    while at.size and not (points and deadline.passed):
+        equal = order[first[at[0]] : stop[at[0]]]
         rows = _rows(table, work[equal], kernel[equal], values[:, equal])
         points.append(min(rows, key=lambda row: row.order))
-        order = order[(left < vector[:, None]).any(axis=0)]
-    return Front(tuple(points), fastest, limit)
+        kept = (left < left[:, :1]).any(axis=0)
+        left, at = left[:, kept], at[kept]
+    return Front(tuple(points), fastest, limit, whole=not at.size)
 
 
 def find_row(table: Table, config: Config) -> Row:

@@ -217,6 +217,8 @@ class Prover:
         self._control_bounds(table, points, refuted, (CHAIN, CLOSED))
         progress = _Progress(table, cover)
         try:
+            if not front.whole:
+                raise OutOfTime
             self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
             by = _beater(row_values(table, work, kernel), targets, least)

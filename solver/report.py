@@ -153,6 +153,8 @@ def complete(solution: Solution) -> bool:
     """Whether the whole front is listed, and proved where a proof was asked for."""
     if solution.front is None or isinstance(solution.proof, Unfinished):
         return False
+    if not solution.front.whole:
+        return False
     return len(solution.listed) == len(solution.front.points)
 
 

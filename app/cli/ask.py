@@ -97,7 +97,7 @@ def simulate(arguments: argparse.Namespace, session: Session) -> int:
         body = answers.simulate(
             problem,
             config,
-            arguments.device or detect_host().device,
+            detect_host().device if arguments.device is None else arguments.device,
             arguments.model,
             arguments.divergence,
             arguments.cache,

@@ -78,7 +78,7 @@ def question_of(arguments: argparse.Namespace) -> Question:
         request = OptimizeRequest.model_validate(values)
     except ValidationError as error:
         raise InvalidInput(*describe(error.errors()[0], OptimizeRequest)) from None
-    return request.question(request.device or detect_host().device)
+    return request.question(detect_host().device if request.device is None else request.device)
 
 
 def write_json(path: Path, document: Any) -> None:

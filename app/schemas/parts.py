@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -52,7 +54,9 @@ class Predicted(Shape):
     time_us: float
     wait_us: float = Field(description="MATH-warp idle time of the critical CTA")
     tflops: float
-    bound: str = Field(description="what decides the time: loads, math or ring_depth")
+    bound: Literal["math", "loads", "l2", "memory", "ring_depth", "launch", "epilogue"] = Field(
+        description="what decides the time"
+    )
     clock_mhz: int | None = Field(description="null in a model without a clock")
     breakdown: Breakdown = Field(description="parts that add up to time_us")
     pipeline: Pipeline = Field(description="the recurrence's parameters")

@@ -82,6 +82,17 @@ def test_random_constraint_sets_are_held_against_brute_force(
     assert body["minimal_cores"] == body["least_relaxations"] == body["unsatisfiable"]
 
 
+@pytest.mark.parametrize("words", [["solve", "--check"], ["constraints", "--sets", "1"]])
+def test_a_suite_too_long_for_brute_force_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+) -> None:
+    suite = suite_of(tmp_path, "2147483647,1005,136")
+    assert main(["bench", *words, "--suite", suite, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["errors"][0]
+    assert error["field"] == "suite"
+    assert "at most 2000000" in error["message"]
+
+
 def test_memory_as_a_limit_and_as_a_penalty(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

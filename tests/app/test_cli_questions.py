@@ -129,6 +129,7 @@ def test_what_can_not_be_had_is_a_document_on_standard_output_and_exits_1(
         (["--proof", "maybe"], "proof"),
         (["--cache", "hot"], "cache"),
         (["--model", "x" * 5000], "model"),
+        (["--device", ""], "device"),
     ],
 )
 def test_bad_input_exits_2_and_names_the_path(

@@ -47,7 +47,7 @@ REQUESTS: tuple[type[BaseModel], ...] = (OptimizeRequest, SimulateRequest, Verif
 SLOW_S = 5
 MEMORY_MB = 4096
 SEEDS: tuple[Any, ...] = (
-    *(example for request in REQUESTS for example in request.model_config["json_schema_extra"]["examples"]),
+    *(example for request in REQUESTS for example in request.model_json_schema()["examples"]),
     {
         "m": 8, "n": 8, "k": 8, "top_k": 4, "time_limit_ms": 5, "proof": "none", "cache": "warm",
         "objective": {"kind": "lexicographic", "order": ["smem", "registers"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import statistics
 import time
@@ -85,6 +86,22 @@ def test_no_answer_is_more_than_50_ms_late(engine: Engine) -> None:
         late.append((time.monotonic() - begun) * 1e3 - limit)
     # A loaded machine may stop this process for longer than that now and then.
     assert statistics.quantiles(late, n=20)[-1] < 50
+
+
+def test_a_front_too_large_for_the_limit_is_cut_to_its_first_points(engine: Engine) -> None:
+    raw = {"kind": "pareto", "axes": ["time", "wait", "smem", "registers"], "within": 100}
+    question = Question(LARGE, objective=objective_from_dict(raw), proof="none")
+    whole = engine.optimize(question).solution.front
+    begun = time.monotonic()
+    cut = engine.optimize(dataclasses.replace(question, proof="full", time_limit_ms=1))
+    assert (time.monotonic() - begun) * 1e3 < 51
+    assert whole is not None
+    assert cut.solution.front is not None
+    points = cut.solution.front.points
+    assert points == whole.points[: len(points)]
+    assert len(points) < len(whole.points)
+    assert cut.body["complete"] is False
+    assert cut.body["proof"]["status"] == "timeout"
 
 
 def test_a_limit_that_is_long_enough_changes_nothing(engine: Engine) -> None:
