@@ -50,6 +50,12 @@ def read_picks() -> dict[str, dict[str, Any]]:
     }
 
 
+def read_solver(name: str) -> dict[str, Any]:
+    """A recorded result of the solver's benches."""
+    result: dict[str, Any] = json.loads((RESULTS / "solver" / f"{name}.json").read_text("utf-8"))
+    return result
+
+
 def current_picks() -> dict[str, dict[str, Any]]:
     """``read_picks``; SystemExit where one is not the present model's pick any more."""
     picks = read_picks()
@@ -185,16 +191,87 @@ def strategies_part(result: dict[str, Any]) -> str:
     )
 
 
+WISHES = {
+    "llm": "none",
+    "smem_96": "shared memory at most 96 KiB",
+    "smem_64": "shared memory at most 64 KiB",
+    "smem_32": "shared memory at most 32 KiB",
+    "sms_100": "at most 100 SMs",
+    "sms_64": "at most 64 SMs",
+    "weighted": "time + 0.05 µs for each KiB (20 shapes)",
+    "pareto": "front of time, wait and shared memory within 1.25 (20 shapes)",
+}
+
+
+def wishes_part(records: dict[str, dict[str, Any]], constraints: dict[str, Any]) -> str:
+    """Answers under constraints and other objectives: how long, and whether right."""
+    lines = [
+        "| wish | shapes | proved | median, ms | p99, ms | competed, median | as brute force |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, words in WISHES.items():
+        row = records[name]
+        checked = row.get("equal_to_brute_force", "")
+        lines.append(
+            f"| {words} | {row['shapes']} | {row['optimal']} | {row['p50_ms']:.1f} "
+            f"| {row['p99_ms']:.1f} | {row['space_p50']:.0f} | {checked} |"
+        )
+    c = constraints
+    return "\n\n".join(
+        [
+            "## Constraints and objectives",
+            "Answers with proof, uncached (`bench solve` with `--constraints`, `--objective`).",
+            "\n".join(lines),
+            f"Of {c['sets']} random constraint sets over the LLM suite (`bench constraints`), "
+            f"{c['satisfiable']} leave something: {c['equal_to_brute_force']} picks equal brute "
+            f"force. {c['unsatisfiable']} leave nothing: {c['minimal_cores']} cores are minimal by "
+            f"trying every subset (sizes {_sizes(c['core_sizes'])}), and all relaxations of "
+            f"{c['least_relaxations']} are the least by trying every value. A core is told in "
+            f"{c['core_p50_ms']:.1f} ms in the median, {c['core_p99_ms']:.1f} at p99.",
+        ]
+    )
+
+
+def _sizes(counts: dict[str, int]) -> str:
+    return ", ".join(f"{size}: {count}" for size, count in counts.items())
+
+
+def memory_part(result: dict[str, Any]) -> str:
+    """Shared memory as a limit and as a penalty."""
+    lines = [
+        "| shared memory | predicted time over the free pick's, geomean | worst "
+        "| KiB taken, median | largest |",
+        "|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        words = {
+            "free": "free",
+            "limit": f"at most {row['value']} KiB",
+            "penalty": f"{row['value']} µs for each KiB",
+        }[row["kind"]]
+        lines.append(
+            f"| {words} | {row['time_ratio_geomean']:.3f} | {row['time_ratio_worst']:.3f} "
+            f"| {row['smem_kib_p50']:.0f} | {row['smem_kib_max']:.0f} |"
+        )
+    return "\n\n".join(
+        [
+            "## Shared memory as a limit and as a penalty",
+            f"`bench memory` over the LLM suite, {result['shapes']} shapes, predicted times. A "
+            "limit holds for every shape; a penalty lets those keep their memory that gain by it, "
+            "so that for the same median it costs less time.",
+            "\n".join(lines),
+        ]
+    )
+
+
 def main() -> None:
     """Write the page, the README's part and the images."""
     picks = current_picks()
-    solve = json.loads((RESULTS / "solver" / "llm.json").read_text("utf-8"))
-    checks = [
-        json.loads((RESULTS / "solver" / f"check_{name}.json").read_text("utf-8"))
-        for name in ("llm", "random100")
-    ]
-    strategies = json.loads((RESULTS / "solver" / "strategies.json").read_text("utf-8"))
-    compiled = json.loads((RESULTS / "solver" / "compile.json").read_text("utf-8"))
+    solve = read_solver("llm")
+    checks = [read_solver(f"check_{name}") for name in ("llm", "random100")]
+    strategies = read_solver("strategies")
+    wishes = {name: read_solver(name) for name in WISHES}
+    compiled = read_solver("compile")
     IMAGES.mkdir(exist_ok=True)
     plot_ratios({SUITES[s]: picks[s]["rows"] for s in SUITES}, IMAGES / "ratio_to_cublas.png")
     plot_predictions({SUITES[s]: picks[s]["rows"] for s in SUITES}, IMAGES / "predictions.png")
@@ -223,6 +300,8 @@ def main() -> None:
         "![ratio to cuBLAS](img/ratio_to_cublas.png)",
         "![predicted against measured](img/predictions.png)",
         "![time of an answer](img/solve_times.png)",
+        wishes_part(wishes, read_solver("constraints")),
+        memory_part(read_solver("memory")),
         strategies_part(strategies),
     ]
     for suite, title in SUITES.items():
