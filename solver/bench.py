@@ -22,8 +22,7 @@ from solver.pick import Row
 from solver.problem import Problem
 from solver.question import Question
 from solver.solution import Proof
-from solver.space import tabulate
-from solver.table import Table
+from solver.space import build_space
 
 PASSES = 3
 
@@ -56,7 +55,10 @@ def bench_solve(
     ]
     if check:
         for question in questions:
-            oracle.check_playable(question.problem, _legal(question))
+            asked = build_space(
+                question.problem, load_profile(device), question.pricing, constraints
+            )
+            oracle.check_playable(question.problem, asked.legal)
     total = len(questions) * (PASSES + bool(check))
     done = 0
 
@@ -109,12 +111,12 @@ def bench_solve(
 def _solve_once(engine: Engine, question: Question) -> dict[str, Any]:
     problem = question.problem
     started = time.perf_counter()
-    solution, figures = None, {"pick": 0.0}
+    solution, figures, why = None, {"pick": 0.0}, None
     try:
         answer = engine.optimize(question)
         solution, figures = answer.solution, answer.timings_ms
-    except (ProofError, Unsatisfiable):
-        pass
+    except (ProofError, Unsatisfiable) as error:
+        why = str(error)
     ended = time.perf_counter()
     proof = solution.proof if solution and isinstance(solution.proof, Proof) else None
     return {
@@ -126,13 +128,10 @@ def _solve_once(engine: Engine, question: Question) -> dict[str, Any]:
         "refuted_exactly": proof.refuted_exactly if proof else 0,
         "front": len(solution.front.points) if solution and solution.front else None,
         "optimal": proof is not None,
+        "why_not": why,
         "pick_ms": figures["pick"],
         "total_ms": (ended - started) * 1e3,
     }
-
-
-def _legal(question: Question) -> Table:
-    return tabulate(question.problem, load_profile(question.device), question.model)
 
 
 def _check(engine: Engine, question: Question) -> tuple[bool, bool]:

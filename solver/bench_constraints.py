@@ -17,12 +17,12 @@ import numpy as np
 from solver import oracle
 from solver.bench import Progress
 from solver.conflict import Unsatisfiable
-from solver.constraints import CONFIG_FIELDS, RESOURCES, Constraints
+from solver.constraints import CONFIG_FIELDS, NONE, RESOURCES, Constraints
 from solver.device import load_profile
 from solver.engine import Engine
 from solver.problem import Problem
 from solver.question import Question
-from solver.space import tabulate
+from solver.space import Pricing, build_space, tabulate
 from solver.table import Table
 
 VARIABLES_MAX = 5
@@ -71,7 +71,8 @@ def bench_constraints(
     profile, engine = load_profile(device), Engine()
     engine.warm([device])
     for problem in problems:
-        oracle.check_playable(problem, tabulate(problem, profile, "calibrated"))
+        space = build_space(problem, profile, Pricing(), NONE)
+        oracle.check_playable(problem, space.legal)
     tally = {"equal_to_brute_force": 0, "minimal_cores": 0, "least_relaxations": 0}
     answers_ms: list[float] = []
     cores_ms: list[float] = []

@@ -39,22 +39,16 @@ class Unsatisfiable(InvalidInput):
     """No legal configuration satisfies the constraints.
 
     ``core`` lists the paths of a minimal set of bounds that clash, ``relaxations`` the least
-    change of each as JSON; ``broken`` the distinct sets of core members, by index, that legal
-    configurations break: the prover's evidence.
+    change of each as JSON.
     """
 
-    def __init__(
-        self,
-        core: tuple[str, ...],
-        relaxations: tuple[dict[str, Any], ...],
-        broken: tuple[tuple[int, ...], ...],
-    ) -> None:
+    def __init__(self, core: tuple[str, ...], relaxations: tuple[dict[str, Any], ...]) -> None:
         super().__init__("constraints", _words(core, relaxations))
-        self.core, self.relaxations, self.broken = core, relaxations, broken
+        self.core, self.relaxations = core, relaxations
 
     def __reduce__(self) -> Any:
         """Pickled by its parts: errors cross process pools."""
-        return type(self), (self.core, self.relaxations, self.broken)
+        return type(self), (self.core, self.relaxations)
 
 
 def _words(core: Sequence[str], relaxations: Sequence[dict[str, Any]]) -> str:
@@ -67,7 +61,8 @@ def _words(core: Sequence[str], relaxations: Sequence[dict[str, Any]]) -> str:
         else f"no legal configuration satisfies {', '.join(core[:-1])} and {core[-1]} together"
     )
     if not changes:
-        return f"{clash}; changing one of these alone is not enough, others clash too"
+        this = "it" if len(core) == 1 else "one of these"
+        return f"{clash}; changing {this} alone is not enough, other constraints clash too"
     return f"{clash}; the least change that leaves one: {', or '.join(changes)}"
 
 
@@ -85,7 +80,15 @@ def find_conflict(table: Table, constraints: Constraints) -> Unsatisfiable:
             core = rest
     members = [constraints.bounds[i] for i in core]
     relaxations = tuple(cases.relax(i).to_dict() for i in core)
-    return Unsatisfiable(tuple(b.path for b in members), relaxations, cases.broken(core))
+    return Unsatisfiable(tuple(b.path for b in members), relaxations)
+
+
+def broken_sets(table: Table, bounds: Sequence[Bound]) -> tuple[tuple[int, ...], ...]:
+    """Distinct sets of bounds, by index, that a row breaks with some number of CTAs.
+
+    ``table`` is priced without constraints.
+    """
+    return _Cases.of(table, tuple(bounds)).broken(range(len(bounds)))
 
 
 @dataclass(frozen=True, slots=True)

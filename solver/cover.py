@@ -18,7 +18,7 @@ import numpy as np
 
 from solver.errors import ProofError
 from solver.recurrence import NUMPY, Algebra, Ticks, busy_ticks, chain_ticks, run_end
-from solver.table import Mask, Table, extremes
+from solver.table import Mask, Table
 
 PARAMETERS = (
     "load",
@@ -35,12 +35,12 @@ PARAMETERS = (
 """Parameters of a time bound, in the order of a group's row; ``frame`` is time outside the
 waves."""
 
-EXTREMES = (*PARAMETERS, "busy", "smem_bytes", "registers")
+RESOURCES = ("smem_bytes", "registers")
+EXTREMES = (*PARAMETERS, *RESOURCES, "busy")
 """What bounds all four values: ``busy`` is a CTA's longest MATH and epilogue time."""
 
-RESOURCES = EXTREMES[-2:]
-
 _DECREASING = np.array([name in ("early", "slots", "busy") for name in EXTREMES])
+_SIGN = np.where(_DECREASING, -1, 1)
 
 CHAIN, CLOSED, VALUES = range(3)
 """How a group is refuted: its time by the chain bound or the closed form, or all its values."""
@@ -65,25 +65,37 @@ class Cover:
     open_works: Ticks
 
 
-def work_extremes(table: Table) -> Ticks:
-    """The extremes over each work's rows. Shape [W, E], in EXTREMES' order."""
+def row_numbers(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
+    """The numbers of rows that bounds are made of. Shape [R, E], in EXTREMES' order."""
     w, k = table.works, table.kernels
+    of_works = (w.load, w.latency, w.math, w.early, w.epilogue)
     columns = (
-        w.load,
-        w.latency,
-        w.math,
-        w.early,
-        w.epilogue,
-        table.slots_max,
-        w.iterations,
-        w.units,
-        w.waves,
-        w.fixed + table.setup_min + w.store,
-        busy_ticks(w),
-        extremes(np.minimum, k.smem_bytes, table.first, table.count),
-        extremes(np.minimum, k.registers, table.first, table.count),
+        *(column[work] for column in of_works),
+        k.slots[kernel],
+        *(column[work] for column in (w.iterations, w.units, w.waves)),
+        (w.fixed + w.store)[work] + k.setup[kernel],
+        k.smem_bytes[kernel],
+        k.registers[kernel],
+        busy_ticks(w)[work],
     )
     return np.stack(columns, axis=1)
+
+
+def work_extremes(table: Table, numbers: Ticks | None = None) -> Ticks:
+    """The extremes over each work's rows. Shape [W, E], in EXTREMES' order.
+
+    ``numbers`` are those of all rows of the table, where they are known.
+    """
+    if numbers is None:
+        numbers = all_numbers(table)
+    starts = np.cumsum(table.count) - table.count
+    least: Ticks = np.minimum.reduceat(numbers * _SIGN, starts, axis=0) * _SIGN
+    return least
+
+
+def all_numbers(table: Table) -> Ticks:
+    """The numbers of every row of a table. Shape [R, E]."""
+    return row_numbers(table, *table.rows(np.arange(len(table.first))))
 
 
 def best_extremes(extremes_of: Ticks) -> Ticks:
@@ -122,11 +134,11 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
     differ in these.
     """
     w = table.works
-    limits = work_extremes(table)
+    numbers = all_numbers(table)
+    limits = work_extremes(table, numbers)
     alike = (w.load, w.iterations, w.units)
     order = np.lexsort((*alike, limits[:, EXTREMES.index(by)]) if by in RESOURCES else alike)
-    sign = np.where(_DECREASING, -1, 1)
-    levels = [limits[order] * sign]
+    levels = [limits[order] * _SIGN]
     while len(levels[-1]) > 1:
         nodes = levels[-1]
         if len(nodes) % 2:
@@ -141,7 +153,7 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
     nodes = np.zeros(1, dtype=np.int64)
     for level in reversed(levels):
         nodes = nodes[nodes < len(level)]
-        values = level[nodes] * sign
+        values = level[nodes] * _SIGN
         kind = _refutation(values, time_limit, beaten)
         found = np.flatnonzero(kind >= 0)
         starts.append(nodes[found] * span)
@@ -160,8 +172,7 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
         how=np.concatenate(how),
         open_works=order[nodes],
     )
-    check_works(table, limits)
-    check_cover(cover, limits)
+    check_cover(cover, table, numbers)
     return cover
 
 
@@ -178,26 +189,11 @@ def _refutation(values: Ticks, time_limit: int | None, beaten: Beaten | None) ->
     return kind
 
 
-def check_works(table: Table, limits: Ticks) -> None:
-    """No kernel of a work has a deeper ring, a cheaper set-up or needs less than its extremes.
+def check_cover(cover: Cover, table: Table, numbers: Ticks) -> None:
+    """Every work in exactly one group or open, and no row better in anything than its group.
 
-    ``limits`` [W, E] are the works' extremes.
+    ``numbers`` [R, E] are those of all rows. Raises ProofError.
     """
-    work, kernel = table.rows(np.arange(len(table.first)))
-    k = table.kernels
-    smem, registers = (limits[:, EXTREMES.index(name)] for name in ("smem_bytes", "registers"))
-    outside = (
-        (k.slots[kernel] > table.slots_max[work])
-        | (k.setup[kernel] < table.setup_min[work])
-        | (k.smem_bytes[kernel] < smem[work])
-        | (k.registers[kernel] < registers[work])
-    )
-    if outside.any():
-        raise ProofError("a work's bound leaves out one of its kernels")
-
-
-def check_cover(cover: Cover, limits: Ticks) -> None:
-    """Every work in exactly one group or open, and none with a better extreme than its group."""
     size = cover.stop - cover.start
     group = np.repeat(np.arange(len(size)), size)
     position = (
@@ -206,11 +202,11 @@ def check_cover(cover: Cover, limits: Ticks) -> None:
         - np.repeat(np.cumsum(size) - size, size)
     )
     member = cover.order[position]
-    seen = np.bincount(np.concatenate([member, cover.open_works]), minlength=len(limits))
-    worse = np.where(
-        _DECREASING,
-        limits[member] <= cover.best[group],
-        limits[member] >= cover.best[group],
-    )
+    seen = np.bincount(np.concatenate([member, cover.open_works]), minlength=len(table.first))
+    group_of = np.full(len(table.first), -1)
+    group_of[member] = group
+    mine = np.repeat(group_of, table.count)
+    grouped = mine >= 0
+    worse = numbers[grouped] * _SIGN >= cover.best[mine[grouped]] * _SIGN
     if not ((seen == 1).all() and worse.all()):
         raise ProofError("the groups do not partition the space under their own bounds")

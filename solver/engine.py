@@ -125,11 +125,13 @@ class Engine:
         return Deadline(begun + allowed_s - min(WRAP_UP_S, allowed_s / 2))
 
     def _space(self, question: Question, device: DeviceProfile) -> Space:
+        pricing, constraints = question.pricing, question.constraints
         try:
-            return build_space(question.problem, device, question.pricing, question.constraints)
+            return build_space(question.problem, device, pricing, constraints)
         except Unsatisfiable as conflict:
             if question.proof == "full":
-                self.prover.refute(conflict)
+                free = build_space(question.problem, device, pricing, NONE).legal
+                self.prover.refute(free, constraints, conflict)
             raise
 
     def _prove(self, solution: Solution, deadline: Deadline) -> Proof | Unfinished:

@@ -40,11 +40,12 @@ PART_WORDS = {
     "epilogue_us": "storing results",
 }
 BOUND_WORDS = {
-    "math": "the tensor cores: loads arrive in time",
+    "math": "multiplication: most loads arrive in time",
     "loads": "the SM's own load path",
     "l2": "the L2's bandwidth",
     "memory": "the device memory's bandwidth",
     "ring_depth": "the depth of the ring: too few slots to cover a load's latency",
+    "latency": "the latency of loads: too few iterations to hide it",
     "launch": "the launch and its set-up",
     "epilogue": "storing the results",
 }
@@ -155,10 +156,18 @@ def _headline(solution: Solution, body: dict[str, Any]) -> str:
     allowed = "allowed" if solution.question.constraints.bounds else "legal"
     first = RANK_WORDS[solution.first_rank_name]
     shown = "proved" if body["proof"]["status"] == "optimal" else "picked as"
+    q = solution.question
+    settings = [
+        *(["by the published model"] if q.model == "paper" else []),
+        *([f"at divergence {q.divergence}"] if q.divergence != 1 else []),
+        *(["with A and B in the L2"] if q.cache == "warm" else []),
+    ]
+    told = "".join(f" {each}," for each in settings)
+    count = solution.space.allowed.size
     return (
-        f"For {p.m} x {p.n} x {p.k} in {p.dtype} on {solution.device.title} the pick is "
+        f"For {p.m} x {p.n} x {p.k} in {p.dtype} on {solution.device.title},{told} the pick is "
         f"{_phrase(solution.pick.config)}: {figures['time_us']:.2f} µs predicted, {shown} "
-        f"the first of {solution.space.allowed.size:,} {allowed} configurations by {first}."
+        f"the first of {count:,} {allowed} configuration{'s' if count > 1 else ''} by {first}."
     )
 
 
@@ -178,10 +187,12 @@ def _share(share: float) -> str:
 
 def _binds(solution: Solution, binds: list[Flip]) -> str:
     if not binds:
+        paper = solution.question.model == "paper"
+        lifted = "shared memory" if paper else "shared memory or the registers"
         yours = ", and none of your constraints does" if _constrained(solution) else ""
         return (
-            f"No limit keeps a better one out: {LIFTED} times the shared memory or the registers "
-            f"would not change the pick{yours}."
+            f"No limit keeps a better one out: {LIFTED} times the {lifted} would not change the "
+            f"pick{yours}."
         )
     return " ".join(_binding(solution, flip) for flip in binds)
 
@@ -224,6 +235,8 @@ def _where(solution: Solution, row: Row) -> str:
     ]
     if moved:
         return _listing(moved)
+    if row.time != solution.pick.time:
+        return "less than 0.01 µs in all"
     if row.smem_bytes != solution.pick.smem_bytes:
         return f"the same times, {row.smem_bytes - solution.pick.smem_bytes:+,} bytes shared memory"
     if row.registers != solution.pick.registers:
@@ -257,7 +270,7 @@ def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> st
     if not flips:
         return (
             "No constant of the profile flips the pick when it alone is moved by "
-            f"{', '.join(f'{step:.0%}' for step in CONSTANT_STEPS)} up or down."
+            f"{', '.join(f'{step:g}' for step in CONSTANT_STEPS)} of itself, up or down."
         )
     family = asked.device.models[asked.family]
 
@@ -265,20 +278,21 @@ def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> st
         unit = "" if family[flip.name].unit == "1" else f" {family[flip.name].unit}"
         way = "higher" if flip.after > flip.before else "lower"
         return (
-            f"{flip.name} {_digits(flip.change)} {way} ({flip.after:.5g} instead of "
-            f"{flip.before:.5g}{unit}) makes it {_instead(solution, flip.row)}"
+            f"{flip.name} {_digits(flip.change)} {way} ({flip.after:.7g} instead of "
+            f"{flip.before:.7g}{unit}) makes it {_instead(solution, flip.row)}"
         )
 
     first, *rest = flips
-    more = f" Next: {'; '.join(words(flip) for flip in rest)}." if rest else ""
-    return f"Of the profile's constants the pick hangs most on this one: {words(first)}.{more}"
+    more = f" Then: {'; '.join(words(flip) for flip in rest)}." if rest else ""
+    return f"The least change of a constant that was found to flip the pick: {words(first)}.{more}"
 
 
 def _phrase(config: Config) -> str:
     """A configuration in a phrase, what is usual left out."""
     words = [f"a {config.tile_m}x{config.tile_n}x{config.tile_k} tile", f"{config.stages} stages"]
     count = config.math_warpgroups
-    words.append(f"{count} MATH warpgroup{'s' if count > 1 else ''}")
+    warps = "warp" if config.family == "paper" else "warpgroup"
+    words.append(f"{count} MATH {warps}{'s' if count > 1 else ''}")
     if config.mma_in_flight:
         words.append("a wgmma group in flight")
     if config.dma_warps > 1:
@@ -333,7 +347,9 @@ def _percent(value: int, base: int, words: tuple[str, str, str]) -> str:
 
 
 def _digits(share: float) -> str:
-    return f"{share:.{1 if share >= 0.01 else 2 if share >= 5e-5 else 4}%}"
+    if share < 5e-7:
+        return "under 0.0001%"
+    return f"{share:.{1 if share >= 0.01 else 2 if share >= 5e-4 else 4}%}"
 
 
 def _constrained(solution: Solution) -> bool:

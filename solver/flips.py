@@ -24,10 +24,11 @@ from solver.proof import Prover
 from solver.question import Question
 from solver.space import Space, build_space
 
-CONSTANT_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+CONSTANT_STEPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Relative changes of a constant that are tried, until some flip the pick."""
 
-CONSTANT_RESOLUTION = 0.0005
+CONSTANT_RESOLUTION = 0.02
+"""Part of a step down to which a flip is narrowed."""
 LIMITS = ("smem_per_block_bytes", "registers_per_sm")
 """The device's limits on what a block may have; the published model knows the first alone."""
 
@@ -271,10 +272,9 @@ def _capped(asked: Asked, variable: str, used: int, limit: str) -> Flip | None:
 
 
 def _fewer_sms(asked: Asked, pick: Row) -> Flip | None:
-    """The most SMs below the pick's own with which another configuration is first."""
-    grid = int(asked.space().allowed.works.active[pick.work])
+    """The most SMs below those there are with which another configuration is first."""
     before = _in_force(asked, "constraints.sms.max", "sms")
-    for count in range(grid - 1, 0, -1):
+    for count in range(before - 1, 0, -1):
         bound = Bound("sms", "max", (count,))
         space = _or_nothing(asked.constrained(asked.question.constraints.adding(bound)))
         if space is None:
@@ -311,7 +311,7 @@ def _constant_flip(
     row = first(changed)
     if row.config == pick.config:
         return None
-    while abs(changed - stands) > CONSTANT_RESOLUTION:
+    while abs(changed - stands) > CONSTANT_RESOLUTION * abs(changed):
         middle = (stands + changed) / 2
         at = first(middle)
         if at.config == pick.config:

@@ -62,6 +62,15 @@ class Ranking:
         """The ranks of a configuration's four values; works in any algebra of integers."""
         return rank_terms(values, self.order, self.weights)
 
+    def columns(self, values: Any) -> list[Any] | None:
+        """Exact ranks of many configurations, [4, R] → [R] each; None where 64 bits don't hold
+        the score."""
+        if self.weights is not None:
+            most = sum(w * int(v.max(initial=0)) for w, v in zip(self.weights, values, strict=True))
+            if most >= 2**62:
+                return None
+        return list(self.ranks(values))
+
     def approximate(self, values: Any) -> Any:
         """The first rank of many configurations, [4, R] → [R]; a score in floating point."""
         if self.weights is None:

@@ -94,12 +94,27 @@ def best_rows(table: Table, count: int = 1, ranking: Ranking = DEFAULT.ranking) 
     works = _works_within_reach(table, count) if ranking.by_time else np.arange(len(table.first))
     work, kernel = table.rows(works)
     values = row_values(table, work, kernel)
+    near = _foremost(ranking, values, count)
+    rows = _rows(table, work[near], kernel[near], values[:, near])
+    return tuple(sorted(rows, key=lambda row: row.key(ranking))[:count])
+
+
+def _foremost(ranking: Ranking, values: Ticks, count: int) -> Ticks:
+    """Indices among which the first ``count`` rows are, those that tie with the last included."""
     first = ranking.approximate(values)
     kept = min(count, len(first)) - 1
     threshold = np.partition(first, kept)[kept]
     near = np.flatnonzero(first <= threshold + abs(threshold) * SLACK)
-    rows = _rows(table, work[near], kernel[near], values[:, near])
-    return tuple(sorted(rows, key=lambda row: row.key(ranking))[:count])
+    columns = ranking.columns(values[:, near])
+    if columns is None or len(near) <= count:
+        return near
+    order = np.lexsort(columns[::-1])
+    last = order[kept]
+    ties = np.ones(len(near), dtype=bool)
+    for column in columns:
+        ties &= column == column[last]
+    ties[order[: kept + 1]] = True
+    return near[ties]
 
 
 def rows_before(table: Table, row: Row, ranking: Ranking) -> tuple[Ticks, Ticks]:

@@ -33,7 +33,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from solver.config import config_code
-from solver.conflict import Unsatisfiable
+from solver.conflict import Unsatisfiable, broken_sets
+from solver.constraints import Bound, Constraints
 from solver.cover import (
     CHAIN,
     CLOSED,
@@ -42,6 +43,7 @@ from solver.cover import (
     best_extremes,
     build_cover,
     named,
+    row_numbers,
     value_bounds,
     work_extremes,
 )
@@ -112,9 +114,16 @@ class Prover:
         return int(work[best]), int(kernel[best])
 
     @collector_off
-    def refute(self, conflict: Unsatisfiable) -> None:
-        """Prove that a conflict's core clashes and that nothing smaller does."""
-        if not self._smt.clash(len(conflict.core), conflict.broken):
+    def refute(self, free: Table, constraints: Constraints, conflict: Unsatisfiable) -> None:
+        """Prove that a conflict's core clashes and that nothing smaller does.
+
+        ``free`` is the legal space, priced without constraints.
+        """
+        members = [b for b in constraints.bounds if b.path in conflict.core]
+        for bound in members:
+            self._check_bound(free, bound)
+        broken = broken_sets(free, members)
+        if len(members) != len(conflict.core) or not self._smt.clash(len(members), broken):
             raise ProofError(f"{conflict.core} is no minimal core")
 
     @collector_off
@@ -161,7 +170,7 @@ class Prover:
             # The nearest are refuted as finalists, but only as rivals of the first claim.
             exactly = [*far, *near] if len(claims) > 1 else far
             for done, at in enumerate(exactly):
-                progress.rows_left = work[[*listed, *near, *exactly[done:]]]
+                progress.rows_left = work[sorted({*listed, *near, *exactly[done:]})]
                 _in_time(deadline)
                 if is_before(int(work[at]), int(kernel[at])):
                     raise ProofError(f"{table.config(int(work[at]), int(kernel[at]))} comes first")
@@ -263,12 +272,18 @@ class Prover:
     def _exclude(self, space: Space) -> None:
         """Show that the rows allowed are those legal ones for which every constraint holds."""
         for bound in space.constraints.bounds:
-            _, column = space.legal.column(bound.variable)
-            values = np.unique(column)
-            for value, kept in zip(values.tolist(), bound.holds(values), strict=True):
-                if self._smt.bound_holds(bound.relation, bound.values, value) != kept:
-                    raise ProofError(f"{bound.path} was not applied as it reads to {value}")
+            self._check_bound(space.legal, bound)
         check_restriction(space)
+
+    def _check_bound(self, table: Table, bound: Bound) -> None:
+        """Show that a bound holds where numpy says so, at every value that its variable has."""
+        if bound.variable == "sms":
+            values = np.arange(1, int(table.works.active.max()) + 1)
+        else:
+            values = np.unique(table.column(bound.variable)[1])
+        for value, kept in zip(values.tolist(), bound.holds(values), strict=True):
+            if self._smt.bound_holds(bound.relation, bound.values, value) != kept:
+                raise ProofError(f"{bound.path} was not applied as it reads to {value}")
 
     def _control_bounds(
         self, table: Table, claims: Sequence[Row], refuted: _Refuted, by_time: tuple[int, ...]
@@ -339,11 +354,12 @@ def _check_claims(table: Table, claims: Sequence[Row], keys: Sequence[tuple[obje
 
 def _after(bounds: tuple[Ticks, ...], ranking: Ranking, ranks: Sequence[int]) -> Mask:
     """Whose lower bounds come after ``ranks``; of a score only what is clearly so."""
-    if ranking.weights is not None:
+    columns = ranking.columns(bounds)
+    if columns is None:
         return np.asarray(ranking.approximate(bounds) > ranks[0] * (1 + SLACK))
     after = np.zeros(len(bounds[0]), dtype=bool)
     equal = ~after
-    for bound, rank in zip(ranking.ranks(bounds), ranks, strict=True):
+    for bound, rank in zip(columns, ranks, strict=True):
         after |= equal & (bound > rank)
         equal &= bound == rank
     return after
@@ -389,19 +405,5 @@ def _in_order(
 
 def _row(table: Table, work: int, kernel: int) -> list[int]:
     """A row's numbers in ``solver.z3_events.ROW``'s order."""
-    w, k = table.works, table.kernels
-    numbers = [
-        w.load[work],
-        w.latency[work],
-        w.math[work],
-        w.early[work],
-        w.epilogue[work],
-        k.slots[kernel],
-        w.iterations[work],
-        w.units[work],
-        w.waves[work],
-        w.fixed[work] + k.setup[kernel] + w.store[work],
-        k.smem_bytes[kernel],
-        k.registers[kernel],
-    ]
-    return [*map(int, numbers), config_code(table.config(int(work), int(kernel)))]
+    (numbers,) = row_numbers(table, np.array([work]), np.array([kernel])).tolist()
+    return [*numbers[:-1], config_code(table.config(int(work), int(kernel)))]

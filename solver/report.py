@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from solver.device import DeviceProfile
 from solver.families import paper, sm90_gemm
@@ -37,6 +37,9 @@ LEMMAS = {
     "monotony": "no time falls when a parameter grows, ring depth and early release excepted "
     "(Z3 for one step in every time; ring depth, iterations and units by random trials)",
 }
+WAIT_COUNTS = 0.05
+"""Share of the time below which waiting for loads decides nothing."""
+
 RANK_WORDS = {
     "score": "weighted score",
     "time": "time",
@@ -165,7 +168,7 @@ def claim_words(solution: Solution) -> str:
     if isinstance(objective, Pareto):
         axes = ", ".join(RANK_WORDS[name] for name in objective.axes)
         return (
-            f"every {allowed} configuration within {objective.within:g} times the least time is "
+            f"every {allowed} configuration within {objective.within} times the least time is "
             f"nowhere better in ({axes}) than some point of the front, and no point is than "
             "another, by the model"
         )
@@ -239,14 +242,8 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
     launch = int(w.fixed[work]) + int(table.kernels.setup[kernel])
     multiply = waves * units * int(w.iterations[work]) * math
     epilogue = waves * (units - 1) * int(w.epilogue[work]) + int(w.store[work])
-    ramp = int(w.latency[work]) + load + math
     slots = int(table.kernels.slots[kernel])
-    if max(launch, epilogue) > time / 2:
-        bound = "launch" if launch > epilogue else "epilogue"
-    elif int(w.iterations[work]) > slots and ramp - int(w.early[work]) > slots * max(load, math):
-        bound = "ring_depth"
-    else:
-        bound = "math" if math >= load else LOAD_PATHS[int(w.load_path[work])]
+    bound = _bound(table, work, slots, Parts(time, launch, multiply, wait, epilogue))
     return {
         "time_us": us_from_ticks(time),
         "wait_us": us_from_ticks(wait),
@@ -271,6 +268,32 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
             "waves": waves,
         },
     }
+
+
+class Parts(NamedTuple):
+    """A row's time and what it goes to, in ticks."""
+
+    time: int
+    launch: int
+    multiply: int
+    wait: int
+    epilogue: int
+
+
+def _bound(table: Table, work: int, slots: int, parts: Parts) -> str:
+    """What decides the time: one of the API's words."""
+    w = table.works
+    load, math = int(w.load[work]), int(w.math[work])
+    if max(parts.launch, parts.epilogue) > parts.time / 2:
+        return "launch" if parts.launch > parts.epilogue else "epilogue"
+    if parts.wait < WAIT_COUNTS * parts.time:
+        return "math"
+    ramp = int(w.latency[work]) + load + math - int(w.early[work])
+    if int(w.iterations[work]) > slots and ramp > slots * max(load, math):
+        return "ring_depth"
+    if load > math:
+        return LOAD_PATHS[int(w.load_path[work])]
+    return "latency" if parts.wait > parts.multiply else "math"
 
 
 def timeline_events(events: Sequence[Event]) -> list[dict[str, Any]]:

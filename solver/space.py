@@ -14,6 +14,10 @@ from solver.families import paper, sm90_gemm, sm90_gemm_cost
 from solver.problem import Problem
 from solver.recurrence import Ticks
 from solver.table import Table, part_columns
+from solver.units import TICKS_PER_US
+
+TICKS_MAX = 2**62
+"""Bound on every time, so that sums of two fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,19 @@ def tabulate(
     return sm90_gemm_cost.tabulate(problem, device, cold=cache == "cold", grids=grids)
 
 
+def check_range(table: Table) -> None:
+    """Raise InvalidProblem where some time is beyond what 64-bit ticks hold with room to spare."""
+    w = table.works
+    step = (w.load + w.latency + w.math).astype(float)
+    longest = w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed + w.store
+    if longest.max(initial=0) >= TICKS_MAX:
+        raise InvalidProblem(
+            "m",
+            f"some configuration may take {float(longest.max()) / TICKS_PER_US:.3g} µs on so few "
+            f"SMs; times are counted up to {TICKS_MAX / TICKS_PER_US:.3g} µs",
+        )
+
+
 def check_restriction(space: Space) -> None:
     """The rows allowed are the legal rows within all bounds, with the same parameters, in order.
 
@@ -126,6 +143,7 @@ def build_space(
 
     grids = constraints.grids(device.limit("sms"))
     legal = priced(grids)
+    check_range(legal)
     if not legal.size:
         raise InvalidProblem("m", f"no configuration of {legal.family} is legal for this problem")
     allowed = constraints.restrict(legal)

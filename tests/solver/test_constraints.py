@@ -11,11 +11,11 @@ import pytest
 
 from solver import oracle
 from solver.bench_constraints import are_least, is_minimal, random_constraints
-from solver.conflict import Unsatisfiable
+from solver.conflict import Unsatisfiable, find_conflict
 from solver.constraints import NONE, Bound, Constraints
 from solver.device import load_profile
 from solver.engine import Engine
-from solver.errors import InvalidInput, ProofError
+from solver.errors import InvalidInput, InvalidProblem, ProofError
 from solver.objective import DEFAULT
 from solver.pick import best_rows
 from solver.problem import Problem
@@ -184,15 +184,33 @@ def test_two_separate_contradictions_leave_no_single_change() -> None:
         space_of(Problem(4096, 4096, 4096), raw)
     assert len(caught.value.core) == 1
     assert [each["relaxed"] for each in caught.value.relaxations] == [None]
-    assert "others clash too" in caught.value.message
+    assert "other constraints clash too" in caught.value.message
 
 
 def test_a_core_that_is_too_large_or_does_not_clash_is_refused() -> None:
+    """Planted: conflicts told of other bounds than those that clash."""
+    held = Constraints.from_dict({"config": {"stages": {"min": 13}, "split_k": {"max": 2}}})
+    free = tabulate(Problem(512, 4096, 4096), H200, "calibrated")
     prover = Prover()
-    prover.refute(Unsatisfiable(("a", "b"), (), ((0,), (1,))))
-    for broken in (((0,), (0, 1)), ((0,), (1,), ())):
+    stages, other = "constraints.config.stages.min", "constraints.config.split_k.max"
+    prover.refute(free, held, Unsatisfiable((stages,), ()))
+    for core in ((other,), (stages, other), ("constraints.sms.max",)):
         with pytest.raises(ProofError, match="no minimal core"):
-            prover.refute(Unsatisfiable(("a", "b"), (), broken))
+            prover.refute(free, held, Unsatisfiable(core, ()))
+
+
+def test_a_conflict_of_a_bound_that_was_not_read_as_it_is_is_refused() -> None:
+    """Planted: numpy takes "at most" for "less than"."""
+
+    class Crooked(Bound):
+        def holds(self, column: Any) -> Any:
+            return column < self.values[0]
+
+    crooked = Constraints((Crooked("config.dma_warps", "max", (1,)),))
+    free = tabulate(Problem(512, 4096, 4096), H200, "calibrated")
+    conflict = find_conflict(free, crooked)
+    with pytest.raises(ProofError, match="not applied as it reads"):
+        Prover().refute(free, crooked, conflict)
 
 
 def test_the_published_model_knows_no_registers(engine: Engine) -> None:
@@ -232,9 +250,14 @@ def test_a_constraint_that_was_not_applied_as_it_reads_is_noticed(change: str) -
 
 
 @pytest.mark.parametrize(
-    "raw", [{}, {"smem_bytes": {"max": 98304}}, {"config": {"dma_warps": {"in": [1]}}}]
+    ("raw", "change"),
+    [
+        (raw, change)
+        for raw in ({}, {"smem_bytes": {"max": 98304}}, {"config": {"dma_warps": {"in": [1]}}})
+        for change in ("drops the best work", "drops kernels", "adds rows", "moves")
+        if raw or change != "adds rows"  # without constraints nothing is left out
+    ],
 )
-@pytest.mark.parametrize("change", ["drops the best work", "drops kernels", "adds rows", "moves"])
 def test_rows_allowed_that_are_not_the_legal_ones_within_bounds_are_noticed(
     raw: dict[str, Any], change: str
 ) -> None:
@@ -249,8 +272,6 @@ def test_rows_allowed_that_are_not_the_legal_ones_within_bounds_are_noticed(
         kernels[best_rows(space.allowed)[0].kernel] = False
         allowed = space.allowed.restrict(works, kernels)
     elif change == "adds rows":
-        if not raw:
-            pytest.skip("nothing is left out that could be added")
         allowed = space.legal
     else:
         slower = dataclasses.replace(space.allowed.works, load=space.allowed.works.load + 1)
@@ -263,3 +284,22 @@ def test_without_constraints_nothing_is_excluded() -> None:
     space = build_space(Problem(512, 512, 512), H200, Pricing(), NONE)
     assert space.allowed is space.legal
     assert space.excluded == 0
+
+
+def test_times_beyond_64_bits_are_refused_not_wrapped(engine: Engine) -> None:
+    one = Constraints.from_dict({"sms": {"max": 1}})
+    for question in (
+        Question(
+            Problem(2**31 - 1, 2**29, 1),
+            device="a6000",
+            model="paper",
+            divergence=32,
+            constraints=one,
+            proof="none",
+        ),
+        Question(Problem(1, 2**31 - 1, 2**29), device="h20", constraints=one, proof="none"),
+    ):
+        with pytest.raises(InvalidProblem, match="times are counted up to"):
+            engine.optimize(question)
+        free = dataclasses.replace(question, constraints=NONE)
+        assert engine.optimize(free).body["predicted"]["time_us"] > 0

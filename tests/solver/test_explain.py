@@ -39,6 +39,8 @@ QUESTIONS = [
         objective=objective_from_dict({"kind": "weighted", "weights": {"time": 1, "smem": 0.05}}),
     ),
     Question(Problem(512, 512, 512), device="a6000", model="paper"),
+    Question(Problem(2048, 2048, 24)),
+    Question(Problem(16, 14336, 4096)),
 ]
 
 
@@ -93,7 +95,7 @@ def test_the_text_says_what_a_person_would(engine: Engine) -> None:
     assert "Your constraints.smem_bytes.max = 98304 binds: at " in whole
     assert "Your constraints.config.tile_n.in = [64, 128] binds: at [" in whole
     assert "The runner-up has" in whole
-    assert "Of the profile's constants the pick hangs most on this one:" in whole
+    assert "The least change of a constant that was found to flip the pick:" in whole
     for sentence in text:
         assert sentence[0].isupper()
         assert sentence.endswith(".")

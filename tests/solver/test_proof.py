@@ -103,16 +103,26 @@ def test_a_row_made_better_behind_the_picks_back_is_found(parameter: str, prover
             prover.prove(Space.whole(planted), [best])
 
 
-@pytest.mark.parametrize("extreme", ["slots_max", "setup_min"])
-def test_a_works_bound_that_leaves_a_kernel_out_is_noticed(extreme: str, prover: Prover) -> None:
-    """Planted: the true best work looks worse than it is, so that its group is refuted."""
+@pytest.mark.parametrize("name", cover.EXTREMES)
+def test_a_bound_that_is_worse_than_a_row_is_noticed(
+    name: str, prover: Prover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the extremes make some works look worse than their rows are."""
     table, best = case(Problem(1024, 2048, 1024))
-    column = getattr(table, extreme).copy()
-    column[best.work] += -1 if extreme == "slots_max" else 10**6
-    planted = dataclasses.replace(table, **{extreme: column})
-    assert planted.sha256() != table.sha256()
-    with pytest.raises(ProofError, match="leaves out"):
-        prover.prove(Space.whole(planted), [best])
+    right = cover.work_extremes
+
+    def wrong(of: Table, numbers: Ticks | None = None) -> Ticks:
+        limits = right(of, numbers)
+        at = cover.EXTREMES.index(name)
+        better = name in ("early", "slots", "busy")
+        limits[:, at] += -1 if better else max(1, int(limits[:, at].max()))
+        return limits
+
+    monkeypatch.setattr(cover, "work_extremes", wrong)
+    second = best_rows(table, 2)[1]
+    for claim in (best, second):
+        with pytest.raises(ProofError):
+            prover.prove(Space.whole(table), [claim])
 
 
 def test_a_group_that_leaves_a_work_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +131,11 @@ def test_a_group_that_leaves_a_work_out_is_noticed(monkeypatch: pytest.MonkeyPat
     lost = dataclasses.replace(built, stop=built.stop.copy())
     lost.stop[int(np.argmax(built.stop - built.start))] -= 1
     with pytest.raises(ProofError, match="partition"):
-        cover.check_cover(lost, cover.work_extremes(table))
+        cover.check_cover(lost, table, cover.all_numbers(table))
     better = dataclasses.replace(built, best=built.best.copy())
     better.best[:, 0] += 1
     with pytest.raises(ProofError, match="partition"):
-        cover.check_cover(better, cover.work_extremes(table))
+        cover.check_cover(better, table, cover.all_numbers(table))
 
 
 def test_z3_finds_the_pick_alone_on_a_small_space(prover: Prover) -> None:

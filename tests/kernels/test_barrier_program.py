@@ -1,0 +1,745 @@
+"""The barrier program that is read off a kernel's PTX, against what the launch asks for.
+
+Every check here knows the problem and the configuration, not the code that reads the PTX; the
+planted errors are edits of the CUDA text that only this test's compiler sees. Needs NVRTC, no GPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+
+from kernels import nvrtc
+from kernels.barrier_program import BarrierProgram, WarpProgram, barrier_program, kernel_ptx
+from kernels.barrier_steps import (
+    Arrive,
+    ArriveExpect,
+    BlockBarrier,
+    CountTile,
+    Exit,
+    Fence,
+    Init,
+    Load,
+    LoadFlag,
+    LoadPartial,
+    Multiply,
+    MultiplyWait,
+    Op,
+    ReadStaged,
+    SetRegisters,
+    Stage,
+    Step,
+    Store,
+    StoreCommit,
+    StoreElements,
+    StoreFlag,
+    StorePartial,
+    StoreWait,
+    Wait,
+    WarpBarrier,
+)
+from kernels.errors import CompileFailed
+from kernels.launch_plan import LaunchPlan, plan_launch
+from kernels.ptx_parser import PtxError
+from kernels.sources import headers, instantiation, kernel_id, options
+from solver.config import Config
+from solver.families import sm90_gemm as family
+from solver.families.sm90_gemm import CompileKey, compile_key
+from solver.problem import Problem
+
+ALL = (1 << 32) - 1
+TOGETHER = (Wait, Multiply, MultiplyWait, BlockBarrier, WarpBarrier, SetRegisters, Stage, Exit)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One CTA of one small launch."""
+
+    name: str
+    problem: Problem
+    config: Config
+    sms: int
+    cta: int = 0
+    last: bool = True
+    ldc: int | None = None
+
+    @property
+    def plan(self) -> LaunchPlan:
+        return plan_launch(self.problem, self.config, self.sms, self.ldc)
+
+
+def config(tile: tuple[int, int, int], stages: int, warpgroups: int = 1, **more: int) -> Config:
+    return Config(family.NAME, *tile, stages, math_warpgroups=warpgroups, **more)
+
+
+SPLIT = config((128, 256, 64), 4, 2, mma_in_flight=1, dma_warps=2, register_split=1, split_k=2)
+CASES = (
+    Case("two slots, three units", Problem(192, 8, 320), config((64, 8, 64), 2), 1),
+    Case(
+        "in flight, two DMA warps, boxes cut in m and n, elements",
+        Problem(20, 33, 512),
+        config((64, 48, 128), 3, mma_in_flight=1, dma_warps=2),
+        1,
+    ),
+    Case(
+        "more units than CTAs, rasters of two, in flight",
+        Problem(300, 184, 456),
+        config((128, 64, 64), 5, mma_in_flight=1, raster_group=2),
+        4,
+        cta=3,
+    ),
+    Case("split, last", Problem(192, 312, 832), SPLIT, 2, cta=1),
+    Case("split, not last", Problem(192, 312, 832), SPLIT, 2, cta=1, last=False),
+    Case(
+        "three splits of seven iterations, not last, fp16",
+        Problem(256, 48, 448, "fp16"),
+        config((128, 48, 64), 3, 2, mma_in_flight=1, split_k=3),
+        2,
+        last=False,
+    ),
+    Case(
+        "three splits, last, elements, fp16",
+        Problem(130, 45, 448, "fp16"),
+        config((128, 48, 64), 3, 2, mma_in_flight=1, split_k=3),
+        2,
+        cta=1,
+    ),
+    Case("deep slots", Problem(512, 384, 512), config((256, 128, 128), 2, 2), 2, cta=1),
+    Case(
+        "three warpgroups, registers split, fp16",
+        Problem(200, 288, 640, "fp16"),
+        config((192, 96, 128), 3, 3, mma_in_flight=1, register_split=1),
+        2,
+    ),
+    Case(
+        "three warpgroups, two DMA warps",
+        Problem(576, 64, 448),
+        config((192, 64, 64), 5, 3, dma_warps=2),
+        1,
+    ),
+    Case(
+        "one warpgroup of three blocks, elements",
+        Problem(150, 71, 264),
+        config((192, 24, 64), 4, mma_in_flight=1),
+        1,
+    ),
+    Case(
+        "registers split, one group at a time, two DMA warps, a pitch TMA can't take",
+        Problem(8, 128, 384),
+        config((256, 64, 64), 2, 2, register_split=1, dma_warps=2),
+        1,
+        ldc=132,
+    ),
+    Case("one warpgroup of two blocks", Problem(384, 80, 320), config((128, 80, 64), 3), 2),
+)
+SMALL = CASES[0]
+FLIGHT = CASES[2]
+by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@cache
+def ptx_of(key: CompileKey) -> str:
+    return kernel_ptx(key)
+
+
+@cache
+def program_of(case: Case) -> BarrierProgram:
+    ptx = ptx_of(compile_key(case.config, case.problem.dtype))
+    return barrier_program(ptx, case.plan, case.cta, last_split=case.last)
+
+
+# ---- what a launch asks for, worked out by counting
+
+
+@dataclass(frozen=True)
+class Unit:
+    row: int
+    column: int
+    tile: int
+    iterations: range
+
+
+def tiles(case: Case) -> list[tuple[int, int]]:
+    """First row and column of each tile, in the order in which they are walked."""
+    group = case.config.raster_group
+    rows = range(0, case.problem.m, case.config.tile_m)
+    columns = range(0, case.problem.n, case.config.tile_n)
+    return [
+        (row, column)
+        for start in range(0, len(rows), group)
+        for column in columns
+        for row in rows[start : start + group]
+    ]
+
+
+def units(case: Case) -> list[Unit]:
+    """The units of the CTA."""
+    splits = case.config.split_k
+    iterations = -(-case.problem.k // case.config.tile_k)
+    walked = [
+        Unit(
+            row,
+            column,
+            tile,
+            range(split * iterations // splits, (split + 1) * iterations // splits),
+        )
+        for tile, (row, column) in enumerate(tiles(case))
+        for split in range(splits)
+    ]
+    return walked[case.cta :: case.plan.grid]
+
+
+def visits(case: Case) -> list[tuple[int, Unit, int]]:
+    """(slot, unit, k-iteration) of every turn of the ring."""
+    turns = [(unit, iteration) for unit in units(case) for iteration in unit.iterations]
+    return [(i % case.config.stages, *turn) for i, turn in enumerate(turns)]
+
+
+def loader(case: Case, operand: str) -> int:
+    """The DMA warp that loads an operand."""
+    return 1 if case.config.dma_warps == 2 and operand == "b" else 0
+
+
+def loads(case: Case, dma_warp: int) -> list[Load]:
+    """What a DMA warp has to load, in order."""
+    plan, expected = case.plan, []
+    for slot, unit, iteration in visits(case):
+        for subtile in range(case.config.tile_k // 64):
+            for operand, box, row in (("a", plan.a, unit.row), ("b", plan.b, unit.column)):
+                if loader(case, operand) == dma_warp:
+                    column = iteration * case.config.tile_k + 64 * subtile
+                    bytes_ = box.box_rows * 64 * 2
+                    full = f"full[{slot}]"
+                    expected.append(Load(slot, operand, full, bytes_, subtile, row, column))
+    return expected
+
+
+def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
+    """Rows and columns of C that a warpgroup stores chunk by chunk where its CTA is last."""
+    tile_m, tile_n = case.config.tile_m, case.config.tile_n
+    rows = tile_m // case.config.math_warpgroups
+    width = next(width for width in (64, 32, 16, 8) if tile_n % width == 0)
+    return [
+        (row, column)
+        for unit in units(case)
+        if case.last or case.config.split_k == 1
+        for row in range(unit.row + warpgroup * rows, unit.row + (warpgroup + 1) * rows, 64)
+        for column in range(unit.column, unit.column + tile_n, width)
+        if row < case.problem.m and column < case.problem.n
+    ]
+
+
+# ---- what to look for in a program
+
+
+def of(kind: type[Op], ops: tuple[Op, ...]) -> list[Op]:
+    return [op for op in ops if isinstance(op, kind)]
+
+
+def steps_of(kind: type[Op], program: BarrierProgram) -> list[tuple[WarpProgram, Step]]:
+    return [(warp, step) for warp, step in program.steps() if isinstance(step.op, kind)]
+
+
+def worker(warp: WarpProgram) -> tuple[Op, ...]:
+    """What the lane does that does most, in a DMA warp the elected one."""
+    return max((threads.ops for threads in warp.threads()), key=len)
+
+
+def early_releases(ops: tuple[Op, ...]) -> Iterator[Arrive]:
+    """Arrivals on the empty barrier of a slot that a running group of wgmma still reads, or that
+    was not multiplied from since it was last given back."""
+    running: list[int] = []
+    held: list[int] = []
+    for op in ops:
+        if isinstance(op, Multiply):
+            running.append(op.slot)
+            held.append(op.slot)
+        elif isinstance(op, MultiplyWait):
+            running = running[-op.pending :] if op.pending else []
+        elif isinstance(op, Arrive):
+            slot = int(op.barrier.removeprefix("empty[").removesuffix("]"))
+            if slot in running or slot not in held:
+                yield op
+            if slot in held:
+                held.remove(slot)
+
+
+def parities(ops: tuple[Op, ...]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for op in ops:
+        if isinstance(op, Wait):
+            found.setdefault(op.barrier, []).append(op.parity)
+    return found
+
+
+# ---- the kernels as they ship
+
+
+def test_the_cases_reach_every_branch_of_the_kernel() -> None:
+    configs = [case.config for case in CASES]
+    assert {c.tile_k for c in configs} == {64, 128}
+    assert {c.mma_in_flight for c in configs} == {0, 1}
+    assert {c.dma_warps for c in configs} == {1, 2}
+    assert {(c.math_warpgroups, c.register_split) for c in configs} == {
+        (1, 0),
+        (2, 0),
+        (2, 1),
+        (3, 0),
+        (3, 1),
+    }
+    assert {c.stages for c in configs} == {2, 3, 4, 5}
+    assert {(c.split_k > 1, case.last) for c, case in zip(configs, CASES, strict=True)} == {
+        (False, True),
+        (True, True),
+        (True, False),
+    }
+    assert {(case.plan.c_by_tma, case.config.split_k > 1) for case in CASES} >= {
+        (True, False),
+        (False, False),
+        (False, True),
+        (True, True),
+    }
+    assert any(case.plan.units > case.plan.grid > 1 for case in CASES)
+    assert any(case.plan.a.box_rows < case.config.tile_m for case in CASES)
+    assert any(case.plan.b.box_rows < case.config.tile_n for case in CASES)
+    turns = [len(visits(case)) for case in CASES]
+    assert min(turns) >= 3
+    assert max(turns) <= 28
+
+
+@by_case
+def test_the_block_is_math_warps_then_dma_warps(case: Case) -> None:
+    program = program_of(case)
+    math, dma = 4 * case.config.math_warpgroups, case.config.dma_warps
+    padded = 4 if case.config.register_split else dma
+    assert [w.name for w in program.warps] == [
+        *(f"math{i}" for i in range(math)),
+        *(f"dma{i}" for i in range(padded)),
+    ]
+    assert [w.warp for w in program.warps] == list(range(case.plan.threads // 32))
+    assert (len(program.math), len(program.dma)) == (math, padded)
+    for warp in program.dma[dma:]:
+        assert [step.op for step in warp.ring] == []
+
+
+@by_case
+def test_every_barrier_is_initialised_once_before_any_is_used(case: Case) -> None:
+    program = program_of(case)
+    stages, warps = case.config.stages, 4 * case.config.math_warpgroups
+    assert program.counts == {
+        **{f"full[{i}]": case.config.dma_warps for i in range(stages)},
+        **{f"empty[{i}]": warps for i in range(stages)},
+    }
+    inits = steps_of(Init, program)
+    assert len(inits) == 2 * stages
+    assert {(warp.name, step.count) for warp, step in inits} == {("dma0", 1)}
+    for warp in program.warps:
+        whole = [s.op for s in warp.steps].index(BlockBarrier(0, case.plan.threads))
+        assert all(isinstance(s.op, Init | Fence | WarpBarrier) for s in warp.steps[:whole])
+        assert not any(isinstance(s.op, Init) for s in warp.steps[whole:])
+    for lane in range(stages):
+        start = program.dma[0].thread(lane)[:5]
+        assert start == (
+            Init(f"full[{lane}]", case.config.dma_warps),
+            Init(f"empty[{lane}]", warps),
+            Fence("mbarrier_init.release.cluster"),
+            Fence("proxy.async.shared::cta"),
+            WarpBarrier(),
+        )
+
+
+@by_case
+def test_whole_warps_do_what_needs_a_whole_warp(case: Case) -> None:
+    program = program_of(case)
+    for warp, step in program.steps():
+        if isinstance(step.op, TOGETHER) and not warp.name.startswith("dma"):
+            assert step.lanes == ALL, (warp.name, step)
+        if isinstance(step.op, Arrive | ArriveExpect | Load | Store | StoreCommit | StoreWait):
+            assert step.lanes == 1, (warp.name, step)
+    for warp in program.warps:
+        assert warp.steps[-1].op == Exit()
+        assert sum(step.count for step in warp.steps if step.op == Exit()) == 32
+        assert all(threads.ops[-1] == Exit() for threads in warp.threads())
+        assert sorted(lane for t in warp.threads() for lane in t.lanes) == list(range(32))
+
+
+@by_case
+def test_the_whole_block_meets_once(case: Case) -> None:
+    for warp in program_of(case).warps:
+        whole = [s for s in warp.steps if isinstance(s.op, BlockBarrier) and s.op.id == 0]
+        assert whole == [Step(BlockBarrier(0, case.plan.threads), ALL)]
+
+
+@by_case
+def test_the_dma_warps_load_every_sub_tile_of_every_iteration_in_order(case: Case) -> None:
+    program = program_of(case)
+    for number in range(case.config.dma_warps):
+        assert of(Load, worker(program.dma[number])) == loads(case, number)
+    per_turn = case.config.tile_k // 64 * 2
+    assert len(steps_of(Load, program)) == len(visits(case)) * per_turn
+
+
+@by_case
+def test_every_turn_expects_the_bytes_that_its_loads_deliver(case: Case) -> None:
+    program = program_of(case)
+    delivered: Counter[int] = Counter()
+    expected: Counter[int] = Counter()
+    for warp in program.dma[: case.config.dma_warps]:
+        turn, slot = -1, -1
+        for step in warp.ring:
+            match step.op:
+                case Wait(barrier):
+                    turn += 1
+                    slot = turn % case.config.stages
+                    assert barrier == f"empty[{slot}]"
+                case ArriveExpect(barrier, tx_bytes):
+                    assert barrier == f"full[{slot}]"
+                    expected[turn] += tx_bytes
+                case Load(into, _, barrier, bytes_):
+                    assert (into, barrier) == (slot, f"full[{slot}]")
+                    delivered[turn] += bytes_
+                    assert delivered[turn] <= expected[turn]
+                case other:
+                    pytest.fail(f"{warp.name} does {other}")
+    assert delivered == expected
+    assert expected == dict.fromkeys(range(len(visits(case))), case.plan.stage_tx_bytes)
+
+
+@by_case
+def test_a_dma_warps_turn_is_wait_then_expect_then_loads(case: Case) -> None:
+    for warp in program_of(case).dma[: case.config.dma_warps]:
+        kinds = [type(step.op) for step in warp.ring]
+        count = len(of(Load, worker(warp))) // len(visits(case))
+        assert kinds == [Wait, ArriveExpect, *[Load] * count] * len(visits(case))
+
+
+@by_case
+def test_parities_alternate_from_the_fresh_barriers_own(case: Case) -> None:
+    program = program_of(case)
+    turns = Counter(slot for slot, _, _ in visits(case))
+    for warp in (*program.math, *program.dma[: case.config.dma_warps]):
+        side, first = ("full", 0) if warp.name.startswith("math") else ("empty", 1)
+        assert parities(worker(warp)) == {
+            f"{side}[{slot}]": [(first + turn) % 2 for turn in range(count)]
+            for slot, count in turns.items()
+        }
+
+
+@by_case
+def test_a_math_warp_multiplies_each_turn_once_right_after_its_wait(case: Case) -> None:
+    for warp in program_of(case).math:
+        ring = [step.op for step in warp.ring]
+        products = [i for i, op in enumerate(ring) if isinstance(op, Multiply)]
+        assert [ring[i] for i in products] == [
+            Multiply(slot, fresh=iteration == unit.iterations[0])
+            for slot, unit, iteration in visits(case)
+        ]
+        for i, (slot, _, _) in zip(products, visits(case), strict=True):
+            wait = ring[i - 1]
+            assert isinstance(wait, Wait)
+            assert wait.barrier == f"full[{slot}]"
+        assert sum(isinstance(op, Wait) for op in ring) == len(products)
+
+
+@by_case
+def test_a_slot_is_given_back_once_a_turn_by_every_math_warp_and_not_too_early(
+    case: Case,
+) -> None:
+    for warp in program_of(case).math:
+        released = of(Arrive, worker(warp))
+        assert released == [Arrive(f"empty[{slot}]") for slot, _, _ in visits(case)]
+        assert list(early_releases(worker(warp))) == []
+        assert not of(Arrive, warp.thread(1))
+
+
+@by_case
+def test_groups_in_flight_are_as_many_as_the_configuration_says(case: Case) -> None:
+    in_flight = case.config.mma_in_flight
+    for warp in program_of(case).math:
+        waits: list[Op] = []
+        for unit in units(case):
+            waits += [MultiplyWait(in_flight)] * len(unit.iterations)
+            waits += [MultiplyWait(0)] * in_flight
+        assert of(MultiplyWait, worker(warp)) == waits
+
+
+@by_case
+def test_registers_move_once_where_they_are_split(case: Case) -> None:
+    program = program_of(case)
+    moved = {warp.name: of(SetRegisters, worker(warp)) for warp in program.warps}
+    if not case.config.register_split:
+        assert not any(moved.values())
+        return
+    dma, math = family.ROLE_REGISTERS[case.config.math_warpgroups]
+    for warp in program.warps:
+        more = warp.name.startswith("math")
+        assert moved[warp.name] == [SetRegisters(math if more else dma, more)]
+
+
+@by_case
+def test_chunks_are_staged_and_stored_where_they_belong(case: Case) -> None:
+    for warp in program_of(case).math:
+        warpgroup = warp.warp // 4
+        expected = chunks(case, warpgroup)
+        buffers = [(warpgroup, i % 2) for i in range(len(expected))]
+        assert of(Stage, warp.thread(7)) == [Stage(*buffer) for buffer in buffers]
+        assert of(BlockBarrier, warp.thread(7)).count(BlockBarrier(1 + warpgroup, 128)) == len(
+            expected
+        )
+        by_tma = case.plan.c_by_tma
+        assert of(Store, warp.thread(0)) == [
+            Store(*buffer, row, column)
+            for buffer, (row, column) in zip(buffers, expected, strict=True)
+            if by_tma and warp.warp % 4 == 0
+        ]
+        stored = {lane: of(StoreElements, warp.thread(lane)) for lane in range(32)}
+        read = {lane: of(ReadStaged, warp.thread(lane)) for lane in range(32)}
+        assert {lane: len(ops) for lane, ops in stored.items()} == {
+            lane: len(ops) for lane, ops in read.items()
+        }
+        if by_tma:
+            assert not any(stored.values())
+        elif expected and warp.warp == 0:
+            assert all(stored.values())
+
+
+@by_case
+def test_a_staging_buffer_is_refilled_only_once_its_store_has_read_it(case: Case) -> None:
+    for warp in program_of(case).math[::4]:
+        unread: set[tuple[int, int]] = set()
+        known_read: set[tuple[int, int]] = set()  # by the storing thread; others at the barrier
+        fenced = False
+        for op in warp.thread(0):
+            match op:
+                case Stage(warpgroup, buffer):
+                    assert (warpgroup, buffer) not in unread | known_read
+                    fenced = False
+                case Fence("proxy.async.shared::cta"):
+                    fenced = True
+                case Store(warpgroup, buffer):
+                    assert fenced
+                    unread.add((warpgroup, buffer))
+                case StoreWait(0):
+                    known_read |= unread
+                    unread = set()
+                case BlockBarrier():
+                    known_read = set()
+        assert not unread
+
+
+@by_case
+def test_split_k_counts_each_tile_between_its_partials_and_its_sum(case: Case) -> None:
+    if case.config.split_k == 1:
+        kinds = StorePartial, LoadPartial, CountTile, StoreFlag, LoadFlag
+        assert not any(steps_of(kind, program_of(case)) for kind in kinds)
+        return
+    everybody = BlockBarrier(15, 128 * case.config.math_warpgroups)
+    gpu = Fence("acq_rel.gpu")
+    for warp in program_of(case).math:
+        for lane in (0, 1):
+            counts = warp.warp == lane == 0
+            expected: list[Op] = []
+            for unit in units(case):
+                expected += [StorePartial(), gpu, everybody]
+                if counts:
+                    expected += [gpu, CountTile(unit.tile, case.config.split_k - 1), gpu]
+                    expected += [StoreFlag()]
+                expected += [everybody, LoadFlag(case.last)]
+                expected += [gpu, LoadPartial()] if case.last else []
+            kinds = StorePartial, LoadPartial, CountTile, StoreFlag, LoadFlag
+            assert [
+                op for op in warp.thread(lane) if isinstance(op, kinds) or op in (everybody, gpu)
+            ] == expected
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[4]], ids=lambda case: case.name)
+def test_any_lane_may_be_elected(case: Case) -> None:
+    ptx = ptx_of(compile_key(case.config, case.problem.dtype))
+    other = barrier_program(ptx, case.plan, case.cta, last_split=case.last, elected=31)
+    program = program_of(case)
+    assert other.math == program.math
+    for one, two in zip(program.dma, other.dma, strict=True):
+        assert [step.op for step in one.ring] == [step.op for step in two.ring]
+        assert all(step.lanes == 1 << 31 for step in two.ring)
+
+
+def test_every_cta_of_a_launch_together_covers_c() -> None:
+    stored: Counter[tuple[int, int]] = Counter()
+    for cta in range(FLIGHT.plan.grid):
+        for _, step in steps_of(Store, program_of(replace(FLIGHT, cta=cta))):
+            stored[step.op.row, step.op.column] += 1
+    m, n = FLIGHT.problem.m, FLIGHT.problem.n
+    assert stored == {(row, column): 1 for row in range(0, m, 64) for column in range(0, n, 64)}
+
+
+def test_the_ptx_is_the_one_the_cubin_is_made_from() -> None:
+    key = compile_key(SMALL.config, "bf16")
+    real = nvrtc.ptx(f"{kernel_id(key)}.cu", instantiation(key), headers(), options())
+    assert real == ptx_of(key)
+
+
+def test_a_program_that_does_not_compile_names_the_error() -> None:
+    with pytest.raises(CompileFailed, match="error"):
+        nvrtc.ptx("bad.cu", "int x = ;", {}, options("compute_90a"))
+
+
+def test_a_cta_that_is_not_launched_has_no_program() -> None:
+    with pytest.raises(PtxError, match="not one of the launch's 1"):
+        barrier_program(ptx_of(compile_key(SMALL.config, "bf16")), SMALL.plan, 1)
+
+
+def test_a_launch_of_another_kernel_traps() -> None:
+    ptx = ptx_of(compile_key(SMALL.config, "bf16"))
+    with pytest.raises(PtxError, match="refuses this launch"):
+        barrier_program(ptx, CASES[3].plan, 0)
+
+
+def test_a_launch_whose_layout_is_another_is_refused() -> None:
+    ptx = ptx_of(compile_key(SMALL.config, "bf16"))
+    plan = replace(SMALL.plan, smem_bytes=SMALL.plan.smem_bytes + 16)
+    with pytest.raises(PtxError, match="the layout ends at"):
+        barrier_program(ptx, plan, 0)
+
+
+# ---- planted errors
+
+
+RELEASE = "if (releases) ptx::barrier_arrive(memory.empty(cursor.slot));"
+GROUP_WAIT = "wgmma::wait<Shape::kMmaInFlight ? 1 : 0>();"
+EMPTY_WAIT = "ptx::barrier_wait(memory.empty(cursor.slot), cursor.phase ^ 1);"
+FULL_WAIT = "ptx::barrier_wait(memory.full(cursor.slot), cursor.phase);"
+EXPECT = "ptx::barrier_arrive_expect(full, tx_bytes);"
+MATH_START = "const bool releases = thread % kWarpThreads == 0;"
+LOAD_B = "ptx::tma_load(memory.slot_b(cursor.slot) + subtile * Shape::kSubtileBBytes, map_b, full,"
+
+
+def planted(old: str, new: str, case: Case = SMALL, *, count: int = 1) -> BarrierProgram:
+    """The program of a kernel in whose text ``old`` is ``new``, ``count`` times in all."""
+    text = {name: header.replace(old, new) for name, header in headers().items()}
+    assert sum(header.count(old) for header in headers().values()) == count
+    ptx = kernel_ptx(compile_key(case.config, case.problem.dtype), text)
+    return barrier_program(ptx, case.plan, case.cta, last_split=case.last)
+
+
+def test_a_wrong_init_count_is_seen() -> None:
+    old = "ptx::barrier_init(memory.empty(lane), Shape::kMathWarps);"
+    program = planted(old, old.replace("kMathWarps", "kMathWarpgroups"))
+    assert program.counts["empty[0]"] == 1
+    assert program_of(SMALL).counts["empty[0]"] == 4
+
+
+def test_a_missing_arrival_is_seen() -> None:
+    program = planted(RELEASE, "")
+    assert steps_of(Arrive, program) == []
+    assert len(steps_of(Arrive, program_of(SMALL))) == 4 * len(visits(SMALL))
+
+
+def test_a_missing_last_arrival_of_a_unit_is_seen() -> None:
+    program = planted("if (releases) ptx::barrier_arrive(held);", "", FLIGHT)
+    for warp in program.math:
+        assert len(of(Arrive, worker(warp))) == len(visits(FLIGHT)) - len(units(FLIGHT))
+
+
+@pytest.mark.parametrize(
+    ("wait", "side", "role"), [(EMPTY_WAIT, "empty", "dma0"), (FULL_WAIT, "full", "math0")]
+)
+def test_a_phase_that_is_off_by_one_is_seen(wait: str, side: str, role: str) -> None:
+    wrong = wait.replace(" ^ 1)", ")") if side == "empty" else wait.replace("phase)", "phase ^ 1)")
+
+    def first(program: BarrierProgram) -> int:
+        warp = next(warp for warp in program.warps if warp.name == role)
+        return parities(worker(warp))[f"{side}[0]"][0]
+
+    assert first(planted(wait, wrong)) == 1 - first(program_of(SMALL))
+
+
+def test_a_phase_that_never_turns_is_seen() -> None:
+    program = planted("phase ^= 1;", "")
+    assert parities(worker(program.math[0]))["full[0]"] == [0] * 8
+
+
+def test_a_block_barrier_in_one_role_is_seen() -> None:
+    program = planted(MATH_START, f"{MATH_START} __syncthreads();")
+    meets = {
+        warp.name: sum(step.op == BlockBarrier(0, SMALL.plan.threads) for step in warp.steps)
+        for warp in program.warps
+    }
+    assert meets == {"math0": 2, "math1": 2, "math2": 2, "math3": 2, "dma0": 1}
+
+
+def test_a_block_barrier_of_one_lane_can_not_be_run() -> None:
+    with pytest.raises(PtxError, match=r"1 of the 32 lanes of warp 4 .* never come: .*bar\.sync"):
+        planted(EXPECT, f"{EXPECT} __syncthreads();")
+
+
+def test_an_arrival_of_a_whole_warp_is_thirty_two_arrivals() -> None:
+    program = planted(MATH_START, "const bool releases = true;")
+    assert {step.count for _, step in steps_of(Arrive, program)} == {32}
+    assert {step.count for _, step in steps_of(Arrive, program_of(SMALL))} == {1}
+
+
+def test_a_whole_dma_warp_that_loads_is_seen() -> None:
+    program = planted("&& ptx::elect_one()", "")
+    assert {step.count for _, step in steps_of(Load, program)} == {32}
+
+
+def test_a_release_before_the_product_is_complete_is_seen() -> None:
+    program = planted(GROUP_WAIT, "wgmma::wait<1>();")
+    turns = visits(SMALL)
+    assert len(list(early_releases(worker(program.math[0])))) == len(turns)
+    assert list(early_releases(worker(program_of(SMALL).math[0]))) == []
+
+
+def test_a_release_of_the_slot_in_flight_is_seen() -> None:
+    old = "if (!first && releases) ptx::barrier_arrive(held);"
+    program = planted(old, RELEASE, FLIGHT)
+    early = list(early_releases(worker(program.math[0])))
+    assert Arrive("empty[0]") in early
+    assert len(early) >= len(visits(FLIGHT))
+
+
+def test_control_flow_that_hangs_on_an_atomic_is_an_error() -> None:
+    old = "ptx::store_shared_u32(memory.flag(), is_last);"
+    with pytest.raises(PtxError, match="opaque"):
+        planted(old, f"if (is_last) {{ {old} }}", CASES[3])
+
+
+def test_bytes_that_no_load_brings_are_seen() -> None:
+    program = planted(EXPECT, EXPECT.replace("tx_bytes", "tx_bytes + 16"))
+    (bytes_,) = {step.op.tx_bytes for _, step in steps_of(ArriveExpect, program)}
+    assert bytes_ == SMALL.plan.stage_tx_bytes + 16
+
+
+def test_a_load_told_to_another_slots_barrier_is_seen() -> None:
+    program = planted(LOAD_B, LOAD_B.replace("full,", "memory.full(0),"))
+    found = {step.op.barrier for _, step in steps_of(Load, program) if step.op.operand == "b"}
+    assert found == {"full[0]"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (LOAD_B, LOAD_B.replace("slot_b", "slot_a"), "fills operand a from another's map"),
+        (LOAD_B, LOAD_B.replace("cursor.slot)", "cursor.slot) + 128"), "start of a subtile"),
+        (LOAD_B, LOAD_B.replace("cursor.slot)", "cursor.slot + 2)"), "is not a slot"),
+        (RELEASE, RELEASE.replace("empty(", "flag() + 0 * ("), "is not a barrier"),
+        (RELEASE, RELEASE.replace("cursor.slot)", "cursor.slot) + 4"), "is not a barrier"),
+        ("descriptor(memory.slot_b(slot))", "descriptor(memory.slot_b(0))", "multiplies slot 1"),
+        ("descriptor(memory.slot_b(slot))", "descriptor(memory.slot_a(slot))", "operand b"),
+        ("step / kSteps * Shape::kSubtileBBytes + along_k", "along_k + 16", "step along k"),
+        ("u64{1} << 62", "u64{2} << 62", "has another layout"),
+        ("  wgmma::fence();\n", "", r"no wgmma\.fence"),
+        ("step < Shape::kTileK / static_cast<int>(wgmma::kDepth)", "step < 3", "each block and"),
+        ("step == 0 ? add : 1", "step != 0 ? add : 1", "drops a product"),
+        ("  wgmma::commit();\n}", "}", "wait_group.*not committed"),
+        ("while (!complete)", "while (false)", "not repeated"),
+        ("while (!complete)", "while ((parity ^= 1), !complete)", "not the wait that failed"),
+    ],
+)
+def test_what_no_program_can_say_is_an_error(old: str, new: str, words: str) -> None:
+    with pytest.raises(PtxError, match=words):
+        planted(old, new)
