@@ -108,4 +108,5 @@ def write_whole(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except (OSError, ValueError) as error:
-        raise EnvironmentLacks(f"{path} can't be written: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise EnvironmentLacks(f"{path} can't be written: {why}") from error

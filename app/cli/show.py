@@ -24,9 +24,11 @@ from solver.report import RANK_WORDS
 
 def _proof(proof: Body, front: bool) -> str:
     space = proof["space"]
-    among = f"{space['configurations']:,} legal configurations"
+    count = space["configurations"]
+    noun = "configuration" if count == 1 else "configurations"
+    among = f"{count:,} legal {noun}"
     if space["excluded_by_constraints"]:
-        among = f"{space['configurations']:,} allowed configurations of {space['legal']:,} legal"
+        among = f"{count:,} allowed {noun} of {space['legal']:,} legal"
     if proof["status"] == "timeout":
         return (
             f"timeout: {proof['undecided']:,} of {among} are undecided, the best of them has at "
@@ -57,7 +59,7 @@ def _asked(body: Body) -> list[tuple[str, Any]]:
             best = " + ".join(terms)
         case _:
             axes = ", ".join(RANK_WORDS[name] for name in objective["axes"])
-            best = f"all trade-offs of {axes} within {objective['within']:g} x the least time"
+            best = f"all trade-offs of {axes} within {objective['within']} x the least time"
     rows = [("best by", best)]
     bounds = Constraints.from_dict(body["constraints"]).bounds
     if bounds:
@@ -87,7 +89,11 @@ def show_answer(console: Console, body: Body) -> None:
         console.print(_listed("The next ones", body["alternatives"], first=2))
     if "front" in body:
         listed, size = len(body["front"]), body["front_size"]
-        which = f"The first {listed} of {size:,} points" if listed < size else f"All {size} points"
+        which = (
+            f"The first {listed} of {size:,} points"
+            if listed < size
+            else ("The one point" if size == 1 else f"All {size} points")
+        )
         console.print(_listed(f"{which} of the front", body["front"], first=1))
 
 
