@@ -38,7 +38,7 @@ PLAYED_ITERATIONS_MAX = 20_000
 # Warming asks a constrained question and one that runs out of time too: what numpy and Z3 load
 # on first use would otherwise make the first such answer 40 ms late.
 WARM_CONSTRAINTS = Constraints.from_dict({"config": {"stages": {"min": 2}}})
-WRAP_UP_S = 0.01
+WRAP_UP_S = 0.006
 """Kept of a time limit for bounding what is undecided and for writing the answer."""
 
 

@@ -114,7 +114,7 @@ def explain(
             _time(body["predicted"]),
             _binds(solution, binds),
             *_rivals(solution, runner_up, other),
-            *_limit_changes(solution, limits),
+            *_limit_changes(solution, sorted(tighter, key=lambda flip: flip.change)),
             _constant_changes(solution, asked, constants),
         ],
         **{name: body[name] for name in kept},
@@ -247,10 +247,20 @@ def _where(solution: Solution, row: Row) -> str:
 def _limit_changes(solution: Solution, flips: list[Flip]) -> Iterable[str]:
     if not flips:
         return
-    nearest, *others = flips
-    yield f"The nearest change of a limit that flips the pick: {_change(solution, nearest)}."
-    if others:
-        yield f"Further off: {'; '.join(_change(solution, flip) for flip in others)}."
+    fewer = [flip for flip in flips if _is_better(solution, flip)]
+    for flip in fewer:
+        yield (
+            f"A launch takes all the SMs it may. The model finds fewer better here: "
+            f"{_change(solution, flip)}."
+        )
+    rest = [flip for flip in flips if flip not in fewer]
+    if rest:
+        changes = "; ".join(_change(solution, flip) for flip in rest)
+        yield f"What lower limits would make of it: {changes}."
+
+
+def _is_better(solution: Solution, flip: Flip) -> bool:
+    return solution.first_rank(flip.row) < solution.first_rank(solution.pick)
 
 
 def _change(solution: Solution, flip: Flip) -> str:
@@ -370,10 +380,10 @@ def _differences(config: Config, other: Config) -> Iterator[tuple[str, int, int]
 
 
 def _other_tile(table: Table, pick: Row, ranking: Ranking) -> Row | None:
-    """The best row whose tile or MATH warpgroups differ from the pick's."""
+    """The best row whose tile differs from the pick's."""
     columns = table.works.config
     same = np.ones(len(table.first), dtype=bool)
-    for name in ("tile_m", "tile_n", "tile_k", "math_warpgroups"):
+    for name in ("tile_m", "tile_n", "tile_k"):
         same &= columns[name] == getattr(pick.config, name)
     rest = table.restrict(~same, np.ones(len(table.kernels.slots), dtype=bool))
     if not rest.size:

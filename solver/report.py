@@ -25,6 +25,7 @@ GIVEN = (
     "its recurrence at tile boundaries: of the Q loads that reach into the next unit the last "
     "alone waits for the unit before",
     "the table: numpy's integer parameters, identified by sha256",
+    "the grid: each configuration launches on the most SMs allowed that it has work for",
     "the legal set: numpy evaluates the limits that bound it",
     "numpy's checks that groups and open rows partition the space, each within its group's bounds, "
     "and that the rows allowed are the legal ones within the constraints",

@@ -29,7 +29,12 @@ def title_of(body: Body) -> str:
     """The problem and the device, for a table's head."""
     p = body["problem"]
     problem = f"{p['m']} x {p['n']} x {p['k']} {p['dtype']} ({p['layout']})"
-    return f"{problem} on {body['device']['title']}"
+    settings = [
+        *(["the published model"] if body["model"] == "paper" else []),
+        *([f"divergence {body['divergence']:g}"] if body["divergence"] != 1 else []),
+        *(["A and B in the L2"] if body["cache"] == "warm" else []),
+    ]
+    return ", ".join([f"{problem} on {body['device']['title']}", *settings])
 
 
 def config_words(config: Body) -> str:

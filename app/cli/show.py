@@ -103,7 +103,7 @@ def _listed(title: str, rows: Sequence[Body], first: int) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
     names = ("time, µs", "wait, µs", "smem, B", "registers", *(["score"] if scored else []), "gap")
     table.add_column("")
-    table.add_column("configuration")
+    table.add_column("configuration", overflow="fold", min_width=24)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for rank, row in enumerate(rows, start=first):

@@ -181,11 +181,15 @@ def register_table() -> RegisterTable:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One rule: the field it is about, whether it holds (element-wise), and its words."""
+    """One rule: the field it is about, whether it holds (element-wise), and its words.
+
+    ``got`` is what it bounds, where that is not the field itself.
+    """
 
     field: str
     holds: Any
     rule: str
+    got: Any = None
 
 
 def problem_limits(problem: Problem) -> None:
@@ -215,7 +219,13 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
         "split_k": SPLIT_K,
         "raster_group": RASTER_GROUP,
     }
+    tiles = sorted({m for m, _ in TILE_SHAPES})
     return (
+        Limit(
+            "tile_m",
+            np.isin(columns["tile_m"], tiles),
+            f"must be one of {', '.join(map(str, tiles))}",
+        ),
         Limit(
             "math_warpgroups",
             np.isin(columns["tile_m"] * WARPGROUP + warpgroups, shapes)
@@ -292,12 +302,14 @@ def kernel_limits(
             "stages",
             smem_bytes(columns, element_bytes) <= block.smem_bytes,
             f"shared memory must be at most {block.smem_bytes} bytes per block",
+            smem_bytes(columns, element_bytes),
         ),
         Limit("tile_n", registers > 0, "the accumulators must fit: the compiler refuses this tile"),
         Limit(
             "math_warpgroups",
             allocated <= block.registers,
             f"threads x registers must be at most {block.registers} per SM",
+            allocated,
         ),
         Limit(
             "register_split",
@@ -309,6 +321,7 @@ def kernel_limits(
             "math_warpgroups",
             block_threads <= block.threads,
             f"threads must be at most {block.threads} per block",
+            block_threads,
         ),
     )
 
@@ -369,4 +382,5 @@ def refuse_broken(limits: tuple[Limit, ...], columns: Mapping[str, Any]) -> None
     """Raise IllegalConfig for the first limit that one configuration breaks."""
     for limit in limits:
         if not np.all(limit.holds):
-            raise IllegalConfig(limit.field, f"{limit.rule}; got {columns[limit.field]}")
+            got = columns[limit.field] if limit.got is None else limit.got
+            raise IllegalConfig(limit.field, f"{limit.rule}; got {got}")

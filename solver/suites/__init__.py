@@ -41,7 +41,8 @@ def load_suite(suite: str) -> tuple[Problem, ...]:
     if not path.is_file():
         raise InvalidInput(
             "suite",
-            f"must be one of {', '.join(suite_names())} or a CSV file that is there, got {_shown([suite])}",
+            f"must be one of {', '.join(suite_names())} or a CSV file that is there, got "
+            f"{_shown([suite])}",
         )
     try:
         text = path.read_bytes().decode("utf-8-sig")

@@ -91,7 +91,8 @@ def test_every_wrong_field_is_named_at_once(client: TestClient) -> None:
     ("config", "field"),
     [
         ({**CONFIG, "tile_m": "128"}, "config.tile_m"),
-        ({**CONFIG, "tile_m": 77}, "config.math_warpgroups"),
+        ({**CONFIG, "tile_m": 77}, "config.tile_m"),
+        ({**CONFIG, "tile_m": 256}, "config.math_warpgroups"),
         ({**CONFIG, "stages": True}, "config.stages"),
         ({**CONFIG, "stages": 10**40}, "config.stages"),
         ({**CONFIG, "split_k": -3}, "config.split_k"),

