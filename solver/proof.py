@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from solver.config import config_code
+from solver.config import Config, config_code
 from solver.conflict import Unsatisfiable, broken_sets
 from solver.constraints import Bound, Constraints
 from solver.cover import (
@@ -109,8 +109,9 @@ class Prover:
         OutOfTime where the deadline comes first.
         """
         work, kernel = table.rows(np.arange(len(table.first)))
-        rows = [self._smt.derive(_row(table, w, k)) for w, k in zip(work, kernel, strict=True)]
-        best = self._smt.events.first(rows, ranking, deadline)
+        rows = _Rows(table, work, kernel)
+        finalists = [self._smt.derive(rows[at]) for at in range(len(work))]
+        best = self._smt.events.first(finalists, ranking, deadline)
         return int(work[best]), int(kernel[best])
 
     @collector_off
@@ -151,19 +152,16 @@ class Prover:
                 return self._smt.group_after(values, ranking, ranks)
             return self._smt.time_above(values, last.time, how)
 
-        def is_before(work: int, kernel: int) -> bool:
-            return self._smt.row_before(_row(table, work, kernel), ranking, place)
-
         self._control_bounds(table, claims, refuted, (CHAIN, CLOSED) if ranking.by_time else ())
-        place[-1] += 1
-        if not is_before(last.work, last.kernel):
+        behind = [*place[:-1], place[-1] + 1]
+        if not self._smt.row_before(_row(table, last), ranking, behind):
             raise ProofError("the last claimed row was not found before a place behind it")
-        place[-1] -= 1
 
         progress = _Progress(table, cover)
         try:
             self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
+            rows = _Rows(table, work, kernel)
             listed = _places(work, kernel, claims)
             others = _in_order(table, work, kernel, ranking, without=listed)
             near, far = others[: FINALISTS - 1], others[FINALISTS - 1 :]
@@ -172,15 +170,13 @@ class Prover:
             for done, at in enumerate(exactly):
                 progress.rows_left = work[sorted({*listed, *near, *exactly[done:]})]
                 _in_time(deadline)
-                if is_before(int(work[at]), int(kernel[at])):
-                    raise ProofError(f"{table.config(int(work[at]), int(kernel[at]))} comes first")
+                if self._smt.row_before(rows[at], ranking, place):
+                    raise ProofError(f"{rows.config(at)} comes first")
             progress.rows_left = work[[*listed, *near]]
             for claim in claims[1:]:
                 _in_time(deadline)
                 self._check_values(table, claim)
-            finalists = [
-                self._smt.derive(_row(table, work[at], kernel[at])) for at in (listed[0], *near)
-            ]
+            finalists = [self._smt.derive(rows[at]) for at in (listed[0], *near)]
             timeline = self._smt.events.decide(finalists, ranking, first.values, deadline)
         except OutOfTime:
             return self._unfinished(table, progress, ranking, ranking.ranks(first.values)[0])
@@ -230,14 +226,15 @@ class Prover:
                 raise OutOfTime
             self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
+            rows = _Rows(table, work, kernel)
             by = _beater(row_values(table, work, kernel), targets, least)
             for at in range(len(work)):
                 progress.rows_left = work[at:]
                 _in_time(deadline)
-                row = _row(table, work[at], kernel[at])
+                row = rows[at]
                 beaten = by[at] >= 0 and self._smt.row_beaten(row, limit, least, vectors[by[at]])
                 if not beaten and not self._smt.row_beaten(row, limit, least, NOWHERE):
-                    raise ProofError(f"{table.config(int(work[at]), int(kernel[at]))} is missing")
+                    raise ProofError(f"{rows.config(at)} is missing")
             finalists = []
             for at, point in enumerate(points):
                 progress.rows_left = np.array([p.work for p in points[at:]])
@@ -306,7 +303,7 @@ class Prover:
 
     def _check_values(self, table: Table, claim: Row) -> list[int]:
         """The row's numbers, shown to have the claimed values."""
-        row = _row(table, claim.work, claim.kernel)
+        row = _row(table, claim)
         if not self._smt.row_is(row, claim.values):
             raise ProofError(f"{claim.config} does not have the claimed values")
         return row
@@ -403,7 +400,21 @@ def _in_order(
     return [int(i) for i in nearest if i not in left_out]
 
 
-def _row(table: Table, work: int, kernel: int) -> list[int]:
-    """A row's numbers in ``solver.z3_events.ROW``'s order."""
-    (numbers,) = row_numbers(table, np.array([work]), np.array([kernel])).tolist()
-    return [*numbers[:-1], config_code(table.config(int(work), int(kernel)))]
+class _Rows:
+    """Rows of a table and their numbers in ``solver.z3_events.ROW``'s order."""
+
+    def __init__(self, table: Table, work: Ticks, kernel: Ticks) -> None:
+        self._table, self._work, self._kernel = table, work, kernel
+        self._numbers = row_numbers(table, work, kernel)
+
+    def config(self, at: int) -> Config:
+        """The configuration of one row."""
+        return self._table.config(int(self._work[at]), int(self._kernel[at]))
+
+    def __getitem__(self, at: int) -> list[int]:
+        return [*self._numbers[at, :-1].tolist(), config_code(self.config(at))]
+
+
+def _row(table: Table, claim: Row) -> list[int]:
+    """The numbers of one row."""
+    return _Rows(table, np.array([claim.work]), np.array([claim.kernel]))[0]
