@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from kernels.errors import CompilerAbsent
+from kernels.errors import CompileFailed, CompilerAbsent
 
 _HINT = (
     "NVRTC is not installed: install Warpwright with the extra for your CUDA major, "
@@ -49,11 +50,11 @@ def version() -> str:
     return f"{major}.{minor}"
 
 
-def build(name: str, source: str, headers: Mapping[str, str], options: Sequence[str]) -> Build:
-    """Compile ``source`` to a cubin. ``headers`` maps include names to their text.
-
-    A refused program is a Build without a cubin, not an error. Raises CompilerAbsent.
-    """
+@contextmanager
+def _compiled(
+    name: str, source: str, headers: Mapping[str, str], options: Sequence[str]
+) -> Iterator[tuple[Any, bool, str]]:
+    """A program after one run of the compiler, whether it was refused, and the log."""
     nvrtc = _binding()
     (program,) = _values(
         "nvrtcCreateProgram",
@@ -75,11 +76,39 @@ def build(name: str, source: str, headers: Mapping[str, str], options: Sequence[
         (size,) = _values("nvrtcGetProgramLogSize", nvrtc.nvrtcGetProgramLogSize(program))
         log = bytearray(size)
         _values("nvrtcGetProgramLog", nvrtc.nvrtcGetProgramLog(program, log))
+        yield program, refused, log.rstrip(b"\0").decode(errors="replace").strip()
+    finally:
+        _values("nvrtcDestroyProgram", nvrtc.nvrtcDestroyProgram(program))
+
+
+def build(name: str, source: str, headers: Mapping[str, str], options: Sequence[str]) -> Build:
+    """Compile ``source`` to a cubin. ``headers`` maps include names to their text.
+
+    A refused program is a Build without a cubin, not an error. Raises CompilerAbsent.
+    """
+    nvrtc = _binding()
+    with _compiled(name, source, headers, options) as (program, refused, log):
         cubin = bytearray()
         if not refused:
             (size,) = _values("nvrtcGetCUBINSize", nvrtc.nvrtcGetCUBINSize(program))
             cubin = bytearray(size)
             _values("nvrtcGetCUBIN", nvrtc.nvrtcGetCUBIN(program, cubin))
-        return Build(bytes(cubin), log.rstrip(b"\0").decode(errors="replace").strip())
-    finally:
-        _values("nvrtcDestroyProgram", nvrtc.nvrtcDestroyProgram(program))
+        return Build(bytes(cubin), log)
+
+
+def ptx(name: str, source: str, headers: Mapping[str, str], options: Sequence[str]) -> str:
+    """Compile ``source`` to PTX text, arguments as for ``build``.
+
+    Options for a virtual architecture (``compute_90a``) and for the real one give the same
+    text; the virtual one leaves ptxas out. Raises CompileFailed where the program is refused,
+    and CompilerAbsent.
+    """
+    nvrtc = _binding()
+    with _compiled(name, source, headers, options) as (program, refused, log):
+        if refused:
+            reason = next((line for line in log.splitlines() if "error" in line), "refused")
+            raise CompileFailed(name, reason, log)
+        (size,) = _values("nvrtcGetPTXSize", nvrtc.nvrtcGetPTXSize(program))
+        text = bytearray(size)
+        _values("nvrtcGetPTX", nvrtc.nvrtcGetPTX(program, text))
+        return text.rstrip(b"\0").decode()

@@ -218,11 +218,15 @@ def loads(case: Case, dma_warp: int) -> list[Load]:
     return expected
 
 
+def chunk_width(case: Case) -> int:
+    return next(width for width in (64, 32, 16, 8) if case.config.tile_n % width == 0)
+
+
 def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
     """Rows and columns of C that a warpgroup stores chunk by chunk where its CTA is last."""
     tile_m, tile_n = case.config.tile_m, case.config.tile_n
     rows = tile_m // case.config.math_warpgroups
-    width = next(width for width in (64, 32, 16, 8) if tile_n % width == 0)
+    width = chunk_width(case)
     return [
         (row, column)
         for unit in units(case)
@@ -231,6 +235,13 @@ def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
         for column in range(unit.column, unit.column + tile_n, width)
         if row < case.problem.m and column < case.problem.n
     ]
+
+
+def writers(case: Case, row: int, column: int) -> set[int]:
+    """Threads of a warpgroup with an element of a chunk that lies in C, dealt out in turn."""
+    width = chunk_width(case)
+    rows, columns = min(64, case.problem.m - row), min(width, case.problem.n - column)
+    return {(r * width + c) % 128 for r in range(rows) for c in range(columns)}
 
 
 # ---- what to look for in a program
@@ -496,15 +507,11 @@ def test_chunks_are_staged_and_stored_where_they_belong(case: Case) -> None:
             for buffer, (row, column) in zip(buffers, expected, strict=True)
             if by_tma and warp.warp % 4 == 0
         ]
-        stored = {lane: of(StoreElements, warp.thread(lane)) for lane in range(32)}
-        read = {lane: of(ReadStaged, warp.thread(lane)) for lane in range(32)}
-        assert {lane: len(ops) for lane, ops in stored.items()} == {
-            lane: len(ops) for lane, ops in read.items()
-        }
-        if by_tma:
-            assert not any(stored.values())
-        elif expected and warp.warp == 0:
-            assert all(stored.values())
+        for lane in range(32):
+            thread = warp.warp % 4 * 32 + lane
+            stores = 0 if by_tma else sum(thread in writers(case, *chunk) for chunk in expected)
+            assert len(of(StoreElements, warp.thread(lane))) == stores
+            assert len(of(ReadStaged, warp.thread(lane))) == stores
 
 
 @by_case
@@ -706,6 +713,22 @@ def test_control_flow_that_hangs_on_an_atomic_is_an_error() -> None:
     old = "ptx::store_shared_u32(memory.flag(), is_last);"
     with pytest.raises(PtxError, match="opaque"):
         planted(old, f"if (is_last) {{ {old} }}", CASES[3])
+
+
+def test_a_product_that_does_not_wait_is_seen() -> None:
+    program = planted(FULL_WAIT, "")
+    for warp in program.math:
+        assert of(Wait, worker(warp)) == []
+        assert len(of(Multiply, worker(warp))) == len(visits(SMALL))
+
+
+def test_a_staging_buffer_refilled_without_a_wait_is_seen() -> None:
+    old = "          if (thread == 0) ptx::tma_store_wait_read();\n"
+    assert of(StoreWait, planted(old, "").math[0].thread(0)) == [StoreWait(0)]
+    chunks_stored = len(chunks(SMALL, 0))
+    assert of(StoreWait, program_of(SMALL).math[0].thread(0)) == [StoreWait(0)] * (
+        chunks_stored + 1
+    )
 
 
 def test_bytes_that_no_load_brings_are_seen() -> None:

@@ -1,0 +1,172 @@
+"""The registers of a CTA's threads, and how an instruction's operands are read and written.
+
+Every register is a row of one uint64 per thread with a flag that says whether it is known. An
+operand is looked up once, when its instruction is decoded; rows stay up to date after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.ptx_arithmetic import Values
+from kernels.ptx_parser import (
+    Entry,
+    Immediate,
+    Instruction,
+    Memory,
+    Operand,
+    PtxError,
+    Register,
+    Special,
+    Symbol,
+)
+
+WARP = 32
+SHARED_BASE = 1024  # where Hopper's dynamic shared memory starts; not 0, so that a lost base shows
+PARAMETER_BASE = 1 << 40
+
+Lanes = npt.NDArray[np.bool_]
+"""One flag per thread of the CTA."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a CTA can ask about its launch.
+
+    ``arguments`` holds the bytes of each parameter, None where they are opaque; ``elected`` is
+    the lane that ``elect.sync`` picks, which the hardware leaves open.
+    """
+
+    cta: int
+    grid: int
+    threads: int
+    smem_bytes: int
+    arguments: tuple[bytes | None, ...]
+    elected: int = 0
+
+
+class Registers:
+    """Registers, special registers and parameters of one CTA.
+
+    Raises PtxError for a launch that does not fit the entry.
+    """
+
+    def __init__(self, entry: Entry, launch: Launch) -> None:
+        if launch.threads < 1 or launch.threads % WARP:
+            raise PtxError(f"{launch.threads} threads are no whole number of warps")
+        if len(launch.arguments) != len(entry.parameters):
+            raise PtxError(f"{entry.name} takes {len(entry.parameters)} parameters")
+        if SHARED_BASE % entry.shared_align:
+            raise PtxError(f"shared memory must be aligned to {entry.shared_align} bytes")
+        self._entry = entry
+        self._launch = launch
+        self._values: Values = np.zeros((entry.registers, launch.threads), np.uint64)
+        self._known: Lanes = np.zeros((entry.registers, launch.threads), np.bool_)
+        self.threads: Values = np.arange(launch.threads, dtype=np.uint64)
+        self._special = {
+            "%tid.x": self.threads,
+            "%ntid.x": constant(launch.threads),
+            "%ctaid.x": constant(launch.cta),
+            "%nctaid.x": constant(launch.grid),
+            "%dynamic_smem_size": constant(launch.smem_bytes),
+        }
+        self._parameters: dict[str, int] = {}
+        at = PARAMETER_BASE
+        for parameter, argument in zip(entry.parameters, launch.arguments, strict=True):
+            if argument is not None and len(argument) != parameter.size:
+                raise PtxError(f"{parameter.name} takes {parameter.size} bytes")
+            at = -(-at // parameter.align) * parameter.align
+            self._parameters[parameter.name] = at
+            at += parameter.size
+
+    def row(self, register: Register) -> tuple[Values, Lanes]:
+        """A register's values and whether they are known."""
+        return self._values[register.index], self._known[register.index]
+
+    def write(
+        self, register: Register, values: Any, lanes: Lanes, known: Lanes | bool = True
+    ) -> None:
+        """Set a register in the threads of ``lanes``."""
+        np.copyto(self._values[register.index], values, where=lanes)
+        np.copyto(self._known[register.index], known, where=lanes)
+
+    def forget(self, register: Register, lanes: Lanes) -> None:
+        """Make a register opaque in the threads of ``lanes``."""
+        np.copyto(self._known[register.index], False, where=lanes)
+
+    def source(self, instruction: Instruction, operand: Operand, bits: int) -> tuple[Values, Lanes]:
+        """Rows of an operand's values and of whether they are known: of one element where all
+        threads share them.
+
+        Raises PtxError where the operand has another width or no meaning here.
+        """
+        always = np.ones(1, np.bool_)
+        match operand:
+            case Register() if operand.bits == bits:
+                return self.row(operand)
+            case Immediate(value) if value is not None and -(1 << bits - 1) <= value < 1 << bits:
+                return constant(value & (1 << bits) - 1), always
+            case Special(name) if bits == 32 and name in self._special:
+                return self._special[name], always
+            case Symbol(name) if bits == 32 and name == self._entry.shared:
+                return constant(SHARED_BASE), always
+            case Symbol(name) if bits == 64 and name in self._parameters:
+                return constant(self._parameters[name]), always
+        raise PtxError(f"{instruction}: an operand of {bits} bits is not understood: {operand}")
+
+    def inputs(self, instruction: Instruction, operand: Operand) -> list[Callable[[Lanes], Values]]:
+        """How to read an operand's integers, in order: an address, then its coordinates.
+
+        What is returned raises PtxError where one of the threads it reads for has an opaque
+        value.
+        """
+        if isinstance(operand, Memory):
+            coordinates = [x for c in operand.coordinates for x in self.inputs(instruction, c)]
+            shared = isinstance(operand.base, Symbol) and operand.base.name == self._entry.shared
+            bits = operand.base.bits if isinstance(operand.base, Register) else 32 if shared else 64
+            return [self._input(instruction, operand.base, bits, operand.offset), *coordinates]
+        bits = operand.bits if isinstance(operand, Register) else 32
+        return [self._input(instruction, operand, bits, 0)]
+
+    def _input(
+        self, instruction: Instruction, operand: Operand, bits: int, offset: int
+    ) -> Callable[[Lanes], Values]:
+        values, known = self.source(instruction, operand, bits)
+        added, mask = constant(offset & (1 << 64) - 1), np.uint64((1 << bits) - 1)
+
+        def read(lanes: Lanes) -> Values:
+            if not (known | ~lanes).all():
+                raise PtxError(f"{instruction}: depends on an opaque value")
+            return np.broadcast_to((values + added) & mask, lanes.shape)
+
+        return read
+
+    def parameter_address(self, index: int) -> int:
+        """The generic address of a parameter."""
+        return self._parameters[self._entry.parameters[index].name]
+
+    def parameter_value(self, instruction: Instruction, address: int, size: int) -> Any:
+        """The ``size`` bytes at a parameter address, or PtxError."""
+        for parameter, argument in zip(self._entry.parameters, self._launch.arguments, strict=True):
+            offset = address - self._parameters[parameter.name]
+            if argument is not None and 0 <= offset <= parameter.size - size and not offset % size:
+                return np.uint64(int.from_bytes(argument[offset : offset + size], "little"))
+        raise PtxError(f"{instruction}: reads what is no known parameter")
+
+
+def destination(instruction: Instruction, bits: int | None = None) -> Register:
+    """The register that an instruction writes, of a width where one is given; or PtxError."""
+    first = instruction.operands[0]
+    if not isinstance(first, Register) or bits not in (None, first.bits):
+        raise PtxError(f"{instruction}: unknown destination")
+    return first
+
+
+def constant(value: int) -> Values:
+    """A row that all threads share."""
+    return np.array([value], np.uint64)
