@@ -47,6 +47,7 @@ RECORDS: dict[str, list[str]] = {
     "constraints": ["constraints", "--sets", "500"],
     "memory": ["memory"],
     "strategies": ["strategies"],
+    "protocol": ["protocol", "--sample", "400"],
 }
 
 

@@ -1,4 +1,4 @@
-"""bench compile and bench plan: the compiler's figures, and plans for a GPU host."""
+"""bench compile, protocol and plan: what the compiler makes, and plans for a GPU host."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.host import detect_host
 from app.plan import make_plan
+from app.protocol import check_protocol
 from kernels.table import bench_compile
 from solver.families import sm90_gemm
 from solver.problem import CACHES
@@ -40,6 +41,16 @@ def add_commands(commands: Any) -> None:
     add_json(compile_)
     compile_.set_defaults(run=compile_command)
 
+    protocol_ = kinds.add_parser(
+        "protocol", help="read the ring's protocol off the kernels and prove it"
+    )
+    protocol_.add_argument(
+        "--sample", type=integer("sample", 1, 10**6), metavar="N", help="a sample of keys; all"
+    )
+    protocol_.add_argument("--seed", type=integer("seed", 0, 2**31 - 1), default=0, metavar="N")
+    add_json(protocol_)
+    protocol_.set_defaults(run=protocol)
+
     plan_ = kinds.add_parser("plan", help="a plan file for `python -m kernels.bench`")
     plan_.add_argument("--suite", default="llm", metavar="NAME|FILE.csv", help=SUITE_HELP)
     plan_.add_argument(
@@ -61,6 +72,17 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
     result = bench_compile(arguments.sample, arguments.seed)
     session.emit(result, lambda console: show_record(console, "compiled", result))
     return NEGATIVE if any(result[name] for name in DOES_NOT_COUNT) else OK
+
+
+def protocol(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright bench protocol``; exits 1 where a kernel does otherwise than is proved."""
+    with session.progress("reading kernels") as bar:
+        result = check_protocol(arguments.sample, arguments.seed, bar)
+    shown = {
+        name: len(value) if isinstance(value, list) else value for name, value in result.items()
+    }
+    session.emit(result, lambda console: show_record(console, "protocol", shown))
+    return NEGATIVE if result["mismatches"] or result["faults"] else OK
 
 
 def plan(arguments: argparse.Namespace, session: Session) -> int:

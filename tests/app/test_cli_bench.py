@@ -82,6 +82,17 @@ def test_random_constraint_sets_are_held_against_brute_force(
     assert body["minimal_cores"] == body["least_relaxations"] == body["unsatisfiable"]
 
 
+def test_the_protocol_is_read_off_kernels_and_proved(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "protocol", "--sample", "2", "--seed", "3", "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["keys"] == 2
+    assert body["launches"] >= 4
+    assert body["mismatches"] == body["faults"] == []
+    assert body["rings"] >= 2
+    assert body["lemmas"] == 6 * body["rings"]
+    assert body["states"] > 100
+
+
 @pytest.mark.parametrize("words", [["solve", "--check"], ["constraints", "--sets", "1"]])
 def test_a_suite_too_long_for_brute_force_is_refused_at_once(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
