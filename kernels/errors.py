@@ -8,7 +8,8 @@ WarpwrightError (solver.errors)
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
-    └── LaunchFailed        the driver refused, or the kernel faulted
+    ├── LaunchFailed        the driver refused, or the kernel faulted
+    └── PtxError            (kernels.ptx_parser) PTX that can't be told without a guess
 """
 
 from __future__ import annotations
