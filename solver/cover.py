@@ -54,7 +54,8 @@ class Cover:
     """A partition of a table's works: G groups with their bounds, and the works left open.
 
     ``order`` [W] lists works so that group g is ``order[start[g] : stop[g]]``; ``best``
-    [G, E] holds each group's extremes, ``how`` [G] which bound is enough.
+    [G, E] holds each group's extremes, ``how`` [G] which bound is enough; ``limits`` [W, E] are
+    the works' own extremes.
     """
 
     order: Ticks
@@ -63,6 +64,7 @@ class Cover:
     best: Ticks
     how: Ticks
     open_works: Ticks
+    limits: Ticks
 
 
 def row_numbers(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
@@ -171,6 +173,7 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
         best=np.concatenate(best),
         how=np.concatenate(how),
         open_works=order[nodes],
+        limits=limits,
     )
     check_cover(cover, table, numbers)
     return cover

@@ -29,6 +29,7 @@ CONSTANT_STEPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 
 CONSTANT_RESOLUTION = 0.02
 """Part of a step down to which a flip is narrowed."""
+
 LIMITS = ("smem_per_block_bytes", "registers_per_sm")
 """The device's limits on what a block may have; the published model knows the first alone."""
 
@@ -177,17 +178,13 @@ def prove_flip(asked: Asked, pick: Row, flip: Flip, prover: Prover) -> None:
 
 
 def moved_to(asked: Asked, flip: Flip, value: Any) -> Asked:
-    """The question with the flip's number at ``value``; None leaves a constraint out."""
+    """The question with the flip's number at ``value``."""
     if flip.kind == "limit":
         return asked.with_limit(flip.name, value)
     if flip.kind == "constant":
         return asked.with_constant(flip.name, value)
     variable, _, relation = flip.name.removeprefix("constraints.").rpartition(".")
     constraints = asked.question.constraints
-    if value is None:
-        return asked.constrained(
-            Constraints(tuple(b for b in constraints.bounds if b.path != flip.name))
-        )
     values = tuple(value) if isinstance(value, list) else (value,)
     return asked.constrained(constraints.adding(Bound(variable, relation, values)))
 

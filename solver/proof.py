@@ -45,7 +45,6 @@ from solver.cover import (
     named,
     row_numbers,
     value_bounds,
-    work_extremes,
 )
 from solver.deadline import NEVER, Deadline, OutOfTime, collector_off
 from solver.errors import ProofError
@@ -70,13 +69,13 @@ class _Progress:
     """What a proof has not decided yet."""
 
     def __init__(self, table: Table, cover: Cover) -> None:
-        self._table, self._cover = table, cover
+        self.table, self.cover = table, cover
         self.groups_done = 0
         self.rows_left: Ticks | None = None  # works of undecided open rows, one entry a row
 
     def works(self) -> tuple[Ticks, int]:
         """(works that hold undecided rows, neighbours alike; number of such rows)."""
-        cover, count = self._cover, self._table.count
+        cover, count = self.cover, self.table.count
         left = slice(self.groups_done, None)
         spans = zip(cover.start[left], cover.stop[left], strict=True)
         works = [cover.order[a:b] for a, b in spans]
@@ -152,7 +151,7 @@ class Prover:
                 return self._smt.group_after(values, ranking, ranks)
             return self._smt.time_above(values, last.time, how)
 
-        self._control_bounds(table, claims, refuted, (CHAIN, CLOSED) if ranking.by_time else ())
+        self._control_bounds(cover, claims, refuted, (CHAIN, CLOSED) if ranking.by_time else ())
         behind = [*place[:-1], place[-1] + 1]
         if not self._smt.row_before(_row(table, last), ranking, behind):
             raise ProofError("the last claimed row was not found before a place behind it")
@@ -179,7 +178,7 @@ class Prover:
             finalists = [self._smt.derive(rows[at]) for at in (listed[0], *near)]
             timeline = self._smt.events.decide(finalists, ranking, first.values, deadline)
         except OutOfTime:
-            return self._unfinished(table, progress, ranking, ranking.ranks(first.values)[0])
+            return self._unfinished(progress, ranking, ranking.ranks(first.values)[0])
         return Proof(
             configurations=table.size,
             excluded=space.excluded,
@@ -219,7 +218,7 @@ class Prover:
                 return self._smt.group_beaten(values, limit, least, vectors[by[at]])
             return self._smt.time_above(values, limit, how)
 
-        self._control_bounds(table, points, refuted, (CHAIN, CLOSED))
+        self._control_bounds(cover, points, refuted, (CHAIN, CLOSED))
         progress = _Progress(table, cover)
         try:
             if not front.whole:
@@ -250,7 +249,7 @@ class Prover:
             confirmed = [point.values for point in points[:FINALISTS]]
             timeline = self._smt.events.confirm(finalists, confirmed, deadline)
         except OutOfTime:
-            return self._unfinished(table, progress, DEFAULT.ranking, least)
+            return self._unfinished(progress, DEFAULT.ranking, least)
         opened = set(zip(work.tolist(), kernel.tolist(), strict=True))
         open_points = sum((point.work, point.kernel) in opened for point in points)
         return Proof(
@@ -283,10 +282,10 @@ class Prover:
                 raise ProofError(f"{bound.path} was not applied as it reads to {value}")
 
     def _control_bounds(
-        self, table: Table, claims: Sequence[Row], refuted: _Refuted, by_time: tuple[int, ...]
+        self, cover: Cover, claims: Sequence[Row], refuted: _Refuted, by_time: tuple[int, ...]
     ) -> None:
         """Show that no bound refutes the last claim's own work: it would refute anything."""
-        limits = work_extremes(table)[claims[-1].work].tolist()
+        limits = cover.limits[claims[-1].work].tolist()
         if any(refuted(-1, limits, how) for how in (by_time or (VALUES,))):
             raise ProofError("a claimed row is refuted by its own bound")
 
@@ -308,13 +307,11 @@ class Prover:
             raise ProofError(f"{claim.config} does not have the claimed values")
         return row
 
-    def _unfinished(
-        self, table: Table, progress: _Progress, ranking: Ranking, first_rank: int
-    ) -> Unfinished:
+    def _unfinished(self, progress: _Progress, ranking: Ranking, first_rank: int) -> Unfinished:
         """A bound on all that is undecided, by parts whose neighbours are alike."""
         works, rows = progress.works()
         lower = first_rank
-        for chunk in np.array_split(work_extremes(table)[works], CHUNKS):
+        for chunk in np.array_split(progress.cover.limits[works], CHUNKS):
             if not len(chunk):
                 continue
             values = best_extremes(chunk).tolist()
@@ -322,7 +319,7 @@ class Prover:
             if not self._smt.group_after(values, ranking, [bound - 1, *rest]):
                 raise ProofError(f"the bound of the undecided rows at {values} does not hold")
             lower = min(lower, bound)
-        return Unfinished(table.size, rows, lower)
+        return Unfinished(progress.table.size, rows, lower)
 
 
 _Refuted = Callable[[int, list[int], int], bool]

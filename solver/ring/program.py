@@ -1,8 +1,7 @@
 """The ring's barrier program: what each warp does to which barrier, described once.
 
 From this description come the programs that a compiled kernel's own are compared with, the
-bounded check (``solver.ring.explore``), the induction (``solver.z3_ring``) and the table in
-``docs/kernels.md``.
+bounded check (``solver.ring.explore``) and the induction (``solver.z3_ring``).
 
 A ring has Q slots. Slot s has two mbarriers: full[s], which takes one arrival of each DMA warp
 and the bytes that its loads deliver, and empty[s], which takes one arrival of each MATH warp.
