@@ -24,7 +24,6 @@ from kernels.barrier_steps import (
     LoadFlag,
     LoadPartial,
     Multiply,
-    MultiplyWait,
     Op,
     ReadStaged,
     SetRegisters,
@@ -36,7 +35,6 @@ from kernels.barrier_steps import (
     StoreFlag,
     StorePartial,
     StoreWait,
-    Wait,
     WarpBarrier,
 )
 from kernels.launch_plan import LaunchPlan
@@ -52,6 +50,7 @@ from kernels.ring_layout import (
     RingLayout,
 )
 from solver.families import sm90_gemm as family
+from solver.ring.program import MultiplyWait, Wait
 
 WARPGROUP_WARPS = family.WARPGROUP // WARP
 # Where C, the workspace and the counters would be: far apart, so that a stray address shows.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from solver.ring.program import MultiplyWait, Wait
+
 
 @dataclass(frozen=True, slots=True)
 class Init:
@@ -15,14 +17,6 @@ class Init:
 
     barrier: str
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Block until the phase of this parity is complete."""
-
-    barrier: str
-    parity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +60,6 @@ class Multiply:
 
     slot: int
     fresh: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MultiplyWait:
-    """Block until at most ``pending`` of the thread's groups of wgmma still run."""
-
-    pending: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,7 @@ from kernels.barrier_steps import (
     BlockBarrier,
     Load,
     Multiply,
-    MultiplyWait,
     Step,
-    Wait,
 )
 from kernels.launch_plan import LaunchPlan, plan_launch
 from solver.config import Config
@@ -174,8 +172,8 @@ def _translated(warp: WarpProgram) -> Iterator[ring.Step]:
 
 def _step(step: Step) -> ring.Step:
     match step.op:
-        case Wait(barrier, parity):
-            return ring.Wait(barrier, parity)
+        case ring.Wait() | ring.MultiplyWait():
+            return step.op
         case Arrive(barrier):
             return ring.Arrive(barrier, step.count)
         case ArriveExpect(barrier, tx_bytes):
@@ -184,8 +182,6 @@ def _step(step: Step) -> ring.Step:
             return ring.Load(step.op.slot, step.op.barrier, step.op.bytes)
         case Multiply(slot, _):
             return ring.Multiply(slot)
-        case MultiplyWait(pending):
-            return ring.MultiplyWait(pending)
         case BlockBarrier(identity, threads):
             return ring.Sync(str(identity), threads // family.WARP)
     raise TypeError(f"no step of the ring: {step}")

@@ -27,7 +27,6 @@ from kernels.barrier_steps import (
     LoadFlag,
     LoadPartial,
     Multiply,
-    MultiplyWait,
     Op,
     ReadStaged,
     SetRegisters,
@@ -39,7 +38,6 @@ from kernels.barrier_steps import (
     StoreFlag,
     StorePartial,
     StoreWait,
-    Wait,
     WarpBarrier,
 )
 from kernels.errors import CompileFailed
@@ -50,6 +48,7 @@ from solver.config import Config
 from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm import CompileKey, compile_key
 from solver.problem import Problem
+from solver.ring.program import MultiplyWait, Wait
 
 ALL = (1 << 32) - 1
 TOGETHER = (Wait, Multiply, MultiplyWait, BlockBarrier, WarpBarrier, SetRegisters, Stage, Exit)
