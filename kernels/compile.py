@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -21,10 +22,10 @@ from kernels.errors import CacheUnwritable, CompileFailed, CompilerMismatch
 from kernels.launch_plan import ENTRY
 from kernels.sources import (
     ARCH,
-    NEVER_ENDS,
     headers,
     instantiation,
     kernel_id,
+    never_ends,
     options,
     source_hash,
 )
@@ -86,12 +87,17 @@ def _from_payload(payload: bytes) -> CompiledKernel:
     return replace(CompiledKernel(cubin=cubin, **figures), from_cache=True)
 
 
-def _identity(key: CompileKey, arch: str) -> dict[str, str]:
+def _name(key: CompileKey, arch: str, progress: bool) -> str:
+    """The kernel's id; the debug build's is never taken for that of the build that ships."""
+    return kernel_id(key, arch) + ("-progress" if progress else "")
+
+
+def _identity(key: CompileKey, arch: str, progress: bool) -> dict[str, str]:
     return {
-        "kernel_id": kernel_id(key, arch),
+        "kernel_id": _name(key, arch, progress),
         "arch": arch,
         "nvrtc": nvrtc.version(),
-        "options": " ".join(options(arch)),
+        "options": " ".join(options(arch, progress)),
         "source_hash": source_hash(arch),
         "unit": instantiation(key),
         "format": ",".join(field.name for field in fields(CompiledKernel)),
@@ -111,15 +117,27 @@ def _words(remark: re.Match[str]) -> str:
     return f"ptxas {remark[1]}: {remark[2].strip()}"
 
 
-def build_kernel(key: CompileKey, arch: str = ARCH, source: str | None = None) -> CompiledKernel:
-    """Compile a key, always, and without the cache. ``source`` replaces the key's own unit.
+def build_kernel(
+    key: CompileKey,
+    arch: str = ARCH,
+    source: str | None = None,
+    *,
+    progress: bool = False,
+    patched: Mapping[str, str] | None = None,
+) -> CompiledKernel:
+    """Compile a key, always, and without the cache.
+
+    ``source`` replaces the key's own unit, ``patched`` the headers that ship. ``progress``
+    makes the debug build, which keeps records of where its warps are (``kernels.progress``).
 
     Raises CompileFailed where the compiler refuses, CompilerAbsent where there is none. What
-    it builds may spill: ``require_sound`` says no to that.
+    it builds may spill, and a debug build may have its products serialised: ``require_sound``
+    says no to the former.
     """
-    name = kernel_id(key, arch)
+    name = _name(key, arch, progress)
     unit = instantiation(key) if source is None else source
-    built = nvrtc.build(f"{name}.cu", unit, headers(), options(arch))
+    text = headers() if patched is None else patched
+    built = nvrtc.build(f"{name}.cu", unit, text, options(arch, progress))
     remark = _REMARK.search(built.log)
     if not built.cubin:
         lines = [line for line in built.log.splitlines() if "error" in line]
@@ -130,7 +148,7 @@ def build_kernel(key: CompileKey, arch: str = ARCH, source: str | None = None) -
         raise CompileFailed(name, f"the entry function is {entry}, not {ENTRY}", built.log)
     frame = _one(_FRAME, built.log, name)
     spill_bytes = int(frame[2]) + int(frame[3])
-    if remark and not spill_bytes:
+    if remark and not spill_bytes and not progress:
         raise CompileFailed(name, _words(remark), built.log)
     static = _STATIC_SMEM.search(built.log)
     return CompiledKernel(
@@ -168,21 +186,28 @@ def unsound_reason(kernel: CompiledKernel) -> str:
 
 
 def compile_kernel(
-    key: CompileKey, arch: str = ARCH, cache: KernelCache | None = None
+    key: CompileKey,
+    arch: str = ARCH,
+    cache: KernelCache | None = None,
+    *,
+    progress: bool = False,
 ) -> CompiledKernel:
     """The kernel of a compile key, from the disk cache or from the compiler.
 
     ``cache`` is the default folder's where omitted. Where it can't be written the kernel is
-    returned all the same, and ``cache_note`` says why it was not kept.
+    returned all the same, and ``cache_note`` says why it was not kept. With ``progress`` it is
+    the debug build: it finds out where a launch hangs, nothing is timed with it, and it may spill.
 
     Raises CompileFailed (with the compiler's log) and CompilerAbsent.
     """
     store = default_cache() if cache is None else cache
-    identity = _identity(key, arch)
+    identity = _identity(key, arch, progress)
     payload = store.load(identity)
     if payload is not None:
         return _from_payload(payload)
-    kernel = require_sound(build_kernel(key, arch))
+    kernel = build_kernel(key, arch, progress=progress)
+    if not progress:
+        require_sound(kernel)
     try:
         store.store(identity, _to_payload(kernel))
     except CacheUnwritable as error:
@@ -193,7 +218,7 @@ def compile_kernel(
 
 def compile_never_ends(key: CompileKey, arch: str = ARCH) -> CompiledKernel:
     """Test only: a kernel with the same entry and arguments that never returns. Not cached."""
-    kernel = build_kernel(key, arch, NEVER_ENDS)
+    kernel = build_kernel(key, arch, never_ends())
     return replace(kernel, kernel_id=f"never_ends-{source_hash(arch)[:12]}")
 
 
@@ -211,7 +236,7 @@ def check_compiled(compiled: CompiledKernel, config: Config, profile: DeviceProf
             " to measure the register table with this compiler"
         )
 
-    if family.compile_key(config, key.dtype) != key:
+    if family.compile_key(config, key.dtype, key.layout) != key:
         raise mismatch(f"was not compiled for {config}")
     if reason := unsound_reason(compiled):
         raise mismatch(reason)

@@ -11,10 +11,12 @@ import numpy as np
 from cuda.bindings import driver
 
 from kernels.compile import CompiledKernel
+from kernels.copies import OperandCopies
 from kernels.driver import checked
-from kernels.errors import CompilerMismatch
+from kernels.errors import CompilerMismatch, LaunchFailed
 from kernels.launch_plan import ENTRY, LaunchPlan
 from kernels.tensor_map import encode_tensor_map
+from solver.problem import VECTOR_BYTES
 
 _ATTRIBUTE = driver.CUfunction_attribute
 
@@ -59,18 +61,38 @@ class LoadedKernel:
                     f"{compiled.kernel_id}: the driver reports {name} {attribute(name)}, "
                     f"the compiler {expected}; clear the kernel cache and compile it again"
                 )
+        # All that the device has: launches of one kernel differ in stages, and each may come first.
+        device = checked("cuCtxGetDevice", driver.cuCtxGetDevice())
+        most = checked(
+            "the device's shared memory",
+            driver.cuDeviceGetAttribute(
+                driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                device,
+            ),
+        )
+        checked(
+            f"dynamic shared memory of {most} bytes",
+            driver.cuFuncSetAttribute(
+                function, _ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most
+            ),
+        )
         return cls(compiled, function)
 
 
 class Workspace:
-    """Split-K scratch of one plan: partial tiles and zeroed counters. Launches in one
-    stream may share it, since each leaves the counters zero."""
+    """Scratch of one plan: split-K's partial tiles and zeroed counters, and room for aligned
+    copies of operands. Launches in one stream may share it, since each leaves the counters
+    zero and makes its copies anew."""
 
     def __init__(self, plan: LaunchPlan) -> None:
         self._partials = cp.empty(plan.workspace_bytes, cp.uint8)
         self._counters = cp.zeros(plan.counter_bytes, cp.uint8)
+        self._copies = [cp.empty(load.copy_bytes, cp.uint8) for load in (plan.a, plan.b)]
         self.partials_address = address(self._partials) if plan.workspace_bytes else 0
         self.counters_address = address(self._counters) if plan.counter_bytes else 0
+        self.a_copy_address, self.b_copy_address = (
+            address(copy) if copy.size else 0 for copy in self._copies
+        )
 
     def counters_are_zero(self) -> bool:
         """Whether the last launch left the counters as it must."""
@@ -80,8 +102,11 @@ class Workspace:
 class GemmLaunch:
     """One launch bound to its addresses; ``launch`` allocates nothing and may be captured.
 
-    ``a``, ``b``, ``c`` are device addresses of A (m×k), B (n×k) and C (m×ldc), 16-byte
-    aligned; their memory and ``workspace`` must outlive the object.
+    C = alpha·A·B + beta·C. ``a``, ``b``, ``c`` are device addresses of the first elements, as
+    far past a 16-byte boundary as the plan's problem says; their memory and ``workspace`` must
+    outlive the object. ``progress`` is where the debug build keeps its records.
+
+    Raises LaunchFailed for an address that is not where the problem says.
     """
 
     def __init__(
@@ -92,42 +117,63 @@ class GemmLaunch:
         b: int,
         c: int,
         workspace: Workspace,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        progress: int = 0,
     ) -> None:
-        dtype = plan.problem.dtype
+        problem = plan.problem
+        for name, at, matrix in (("A", a, problem.a), ("B", b, problem.b), ("C", c, problem.c)):
+            offset_bytes = matrix.offset * matrix.element_bytes
+            if at % VECTOR_BYTES != offset_bytes:
+                raise LaunchFailed(
+                    f"{name} must start {offset_bytes} bytes past a multiple of {VECTOR_BYTES}, "
+                    f"got {at:#x}"
+                )
         self._plan = plan
-        self._function = kernel.function
         self._workspace = workspace
-        map_a = encode_tensor_map(plan.a, dtype, a)
-        map_b = encode_tensor_map(plan.b, dtype, b)
-        map_c = map_a if plan.c is None else encode_tensor_map(plan.c, dtype, c)
-        block = plan.arguments(c, workspace.partials_address, workspace.counters_address)
+        self._copies = OperandCopies(plan, a, b, workspace.a_copy_address, workspace.b_copy_address)
+        map_a = encode_tensor_map(plan.a.box, workspace.a_copy_address if plan.a.copied else a)
+        map_b = encode_tensor_map(plan.b.box, workspace.b_copy_address if plan.b.copied else b)
+        map_c = map_a if plan.c is None else encode_tensor_map(plan.c, c)
+        block = plan.arguments(
+            c,
+            workspace.partials_address,
+            workspace.counters_address,
+            alpha=alpha,
+            beta=beta,
+            progress=progress,
+        )
         self._held: list[np.ndarray[Any, Any]] = [map_a, map_b, map_c, block]
         self._pointers = (ctypes.c_void_p * len(self._held))(*(x.ctypes.data for x in self._held))
+        self._function = kernel.function
+        self._config = _launch_config(plan)
+
+    def launch(self, stream: Any) -> None:
+        """Enqueue the copies, if any, and the kernel on a CuPy stream.
+
+        Raises LaunchFailed where the driver refuses.
+        """
+        self._copies.launch(stream)
+        self._config.hStream = driver.CUstream(stream.ptr)
         checked(
-            f"dynamic shared memory of {plan.smem_bytes} bytes",
-            driver.cuFuncSetAttribute(
-                kernel.function,
-                _ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                plan.smem_bytes,
+            f"launch of {self._plan.config}",
+            driver.cuLaunchKernelEx(
+                self._config, self._function, ctypes.addressof(self._pointers), 0
             ),
         )
 
-    def launch(self, stream: Any) -> None:
-        """Enqueue on a CuPy stream. Raises LaunchFailed where the driver refuses."""
-        plan = self._plan
-        checked(
-            f"launch of {self._plan.config}",
-            driver.cuLaunchKernel(
-                self._function,
-                plan.grid,
-                1,
-                1,
-                plan.threads,
-                1,
-                1,
-                plan.smem_bytes,
-                driver.CUstream(stream.ptr),
-                ctypes.addressof(self._pointers),
-                0,
-            ),
-        )
+
+def _launch_config(plan: LaunchPlan) -> Any:
+    """The driver's launch configuration, all but the stream."""
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = plan.grid, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = plan.threads, 1, 1
+    config.sharedMemBytes = plan.smem_bytes
+    if plan.cluster > 1:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        cluster = attribute.value.clusterDim
+        cluster.x, cluster.y, cluster.z = plan.cluster, 1, 1
+        config.attrs, config.numAttrs = [attribute], 1
+    return config

@@ -1,7 +1,8 @@
 """What a launch of the Hopper GEMM needs, worked out without touching a GPU.
 
 One place holds the launch ABI shared with ``kernels/cuda/sm90_gemm.cuh``: grid, threads,
-TMA boxes, bytes per slot, workspace, and the argument block.
+cluster, TMA boxes, bytes per slot, workspace, copies of operands that TMA can't take, and the
+argument block.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from solver.config import Config
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
-from solver.problem import Problem
+from solver.problem import VECTOR_BYTES, Matrix, Problem
 
 ENTRY = "sm90_gemm"
-BASE_BYTES = 16  # TMA's alignment of base addresses
-SWIZZLE_BYTES = (16, 32, 64, 128)  # inner bytes of a store box: none, 32, 64 or 128 byte swizzle
+SWIZZLE_BYTES = (16, 32, 64, 128)  # inner bytes of a box: none, 32, 64 or 128 byte swizzle
+OUT_TYPES = {"bf16": 0, "fp16": 1, "fp32": 2}
+"""OutType of the kernel."""
 
 ARGUMENTS = np.dtype(
     [
         ("c", "<u8"),
         ("workspace", "<u8"),
         ("counters", "<u8"),
+        ("progress", "<u8"),
         ("ldc", "<i8"),
         ("m", "<i4"),
         ("n", "<i4"),
@@ -34,23 +37,33 @@ ARGUMENTS = np.dtype(
         ("dma_warps", "<i4"),
         ("split_k", "<i4"),
         ("raster_group", "<i4"),
-        ("stage_tx_bytes", "<i4"),
+        ("cluster_m", "<i4"),
+        ("cluster_n", "<i4"),
+        ("a_copies", "<i4"),
+        ("b_copies", "<i4"),
+        ("a_box_rows", "<i4"),
+        ("b_box_rows", "<i4"),
+        ("a_tx_bytes", "<i4"),
+        ("b_tx_bytes", "<i4"),
         ("c_by_tma", "<i4"),
-        ("reserved", "<i4"),
-        ("padding", "<i8"),
+        ("out_type", "<i4"),
+        ("alpha", "<f4"),
+        ("beta", "<f4"),
+        ("plain", "<i4"),
     ]
 )
-"""GemmArgs of the kernel: little-endian, naturally aligned, 80 bytes."""
+"""GemmArgs of the kernel: little-endian, naturally aligned, 120 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One TMA tensor map over a row-major matrix of 16-bit elements.
+    """One TMA tensor map over ``rows`` lines of ``columns`` contiguous elements.
 
-    ``rows`` × ``columns`` is the matrix, ``row_bytes`` its pitch; a copy moves
-    ``box_rows`` × ``box_columns`` elements, swizzled over ``swizzle_bytes`` (16: not at all).
+    ``row_bytes`` is the pitch of the lines; a copy moves ``box_rows`` × ``box_columns``
+    elements of ``dtype``, swizzled over ``swizzle_bytes`` (16: not at all).
     """
 
+    dtype: str
     rows: int
     columns: int
     row_bytes: int
@@ -60,42 +73,82 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """Everything about a launch but its addresses.
+class TileLoad:
+    """How one CTA fills its part of an operand's tile in a slot.
 
-    ``a``, ``b``, ``c`` are the tensor maps; ``c`` is None where the epilogue stores element
-    by element. ``units`` counts output tiles times split_k; ``grid`` CTAs walk them.
+    ``copies`` boxes; ``tx_bytes`` of the operand land in the slot in all, ``sharers`` CTAs of a
+    cluster each loading their part for all of them. ``pitch`` is that of the matrix TMA reads:
+    the operand's own, or, with ``copied``, that of an aligned copy made before the launch.
+    """
+
+    box: Box
+    copies: int
+    sharers: int
+    tx_bytes: int
+    pitch: int
+    copied: bool
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of the aligned copy; 0 where TMA takes the operand as it is."""
+        return self.box.rows * self.box.row_bytes if self.copied else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """Everything about a launch but its addresses and scalars.
+
+    ``c`` is None where the epilogue stores element by element. ``units`` counts output tiles
+    times split_k; ``grid`` CTAs walk them, ``cluster`` neighbours in step.
     """
 
     problem: Problem
     config: Config
-    ldc: int
     grid: int
+    cluster: int
     threads: int
     smem_bytes: int
     tiles_m: int
     tiles_n: int
     units: int
-    a: Box
-    b: Box
+    a: TileLoad
+    b: TileLoad
     c: Box | None
-    stage_tx_bytes: int
     workspace_bytes: int
     counter_bytes: int
 
     @property
     def c_by_tma(self) -> bool:
-        """Whether output chunks leave by TMA."""
+        """Whether output leaves by TMA."""
         return self.c is not None
 
-    def arguments(self, c: int, workspace: int, counters: int) -> np.ndarray[Any, Any]:
-        """The kernel's argument block for these device addresses, an array of one record."""
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        return self.threads // family.WARP
+
+    def arguments(
+        self,
+        c: int,
+        workspace: int,
+        counters: int,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        progress: int = 0,
+    ) -> np.ndarray[Any, Any]:
+        """The kernel's argument block for these device addresses, an array of one record.
+
+        ``progress``: device address of the debug build's records, 16 bytes per warp of the
+        grid; the shipped build does not look at it.
+        """
         block = np.zeros(1, ARGUMENTS)
-        values = {
+        values: dict[str, int | float | None] = {
             "c": c,
             "workspace": workspace,
             "counters": counters,
-            "ldc": self.ldc,
+            "progress": progress,
+            "ldc": self.problem.ldc,
             "m": self.problem.m,
             "n": self.problem.n,
             "k": self.problem.k,
@@ -103,76 +156,137 @@ class LaunchPlan:
             "dma_warps": self.config.dma_warps,
             "split_k": self.config.split_k,
             "raster_group": self.config.raster_group,
-            "stage_tx_bytes": self.stage_tx_bytes,
+            "cluster_m": self.config.cluster_m,
+            "cluster_n": self.config.cluster_n,
+            "a_copies": self.a.copies,
+            "b_copies": self.b.copies,
+            "a_box_rows": self.a.box.box_rows,
+            "b_box_rows": self.b.box.box_rows,
+            "a_tx_bytes": self.a.tx_bytes,
+            "b_tx_bytes": self.b.tx_bytes,
             "c_by_tma": int(self.c_by_tma),
+            "out_type": OUT_TYPES[self.problem.out],
+            "alpha": alpha,
+            "beta": beta,
+            "plain": int(
+                self.c_by_tma
+                and self.problem.out == self.problem.dtype
+                and alpha == 1.0
+                and beta == 0.0
+            ),
         }
         for name, value in values.items():
             block[name] = value
         return block
 
 
-def plan_launch(
-    problem: Problem, config: Config, sms: int | DeviceProfile, ldc: int | None = None
-) -> LaunchPlan:
+def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> LaunchPlan:
     """The launch of ``config`` for ``problem`` on a device with ``sms`` SMs.
 
-    ``sms`` is a count read from the device, or a profile whose limit is taken; ``ldc`` is the
-    pitch of C in elements, n where omitted. Operands A (m×k) and B (n×k) are packed.
+    ``sms`` is a count read from the device, or a profile whose limit is taken.
 
-    Raises InvalidProblem where TMA can't take the rows, IllegalConfig for another family,
-    an impossible pitch or no SM. Does not repeat the device's limits: ``family.check`` does.
+    Raises IllegalConfig for another family, no SM, or a cluster that would lie partly outside;
+    InvalidProblem for more units of work than the kernel counts. Does not repeat the device's
+    limits: ``family.check`` does.
     """
-    family.problem_limits(problem)
     if config.family != family.NAME:
         raise IllegalConfig("family", f"must be {family.NAME}, got {config.family!r}")
     sms = sms.limit("sms") if isinstance(sms, DeviceProfile) else sms
-    if sms < 1:
-        raise IllegalConfig("sms", f"must be at least 1, got {sms}")
-    ldc = problem.n if ldc is None else ldc
-    if ldc < problem.n:
-        raise InvalidProblem("ldc", f"must be at least n = {problem.n}, got {ldc}")
+    cluster = config.cluster_m * config.cluster_n
+    if sms < cluster:
+        raise IllegalConfig("sms", f"must be at least {cluster}, the cluster's CTAs, got {sms}")
     columns = config.to_dict()
-    element = problem.element_bytes
     tiles_m = -(-problem.m // config.tile_m)
     tiles_n = -(-problem.n // config.tile_n)
+    for field, tiles in (("cluster_m", tiles_m), ("cluster_n", tiles_n)):
+        if tiles % columns[field]:
+            raise IllegalConfig(
+                field, f"must divide the tiles along its axis, {tiles}, got {columns[field]}"
+            )
     units = tiles_m * tiles_n * config.split_k
     if units > family.UNITS_MAX:
         raise InvalidProblem(
             "m", f"makes {units} units of work; the kernel counts to {family.UNITS_MAX}"
         )
-
-    def operand(rows: int, tile_rows: int) -> Box:
-        return Box(
-            rows,
-            problem.k,
-            problem.k * element,
-            int(family.box_rows(tile_rows, rows)),
-            family.SWIZZLE_K,
-            SWIZZLE_BYTES[-1],
-        )
-
-    a, b = operand(problem.m, config.tile_m), operand(problem.n, config.tile_n)
-    vector = BASE_BYTES // element
-    chunk = int(family.chunk_n(config.tile_n))
-    by_tma = problem.n % vector == 0 and ldc % vector == 0
-    tile_floats = config.tile_m * config.tile_n
     split = config.split_k > 1
     return LaunchPlan(
         problem=problem,
         config=config,
-        ldc=ldc,
-        grid=min(units, sms),
+        grid=min(units, sms // cluster * cluster),
+        cluster=cluster,
         threads=int(family.threads(columns)),
-        smem_bytes=int(family.smem_bytes(columns, element)),
+        smem_bytes=int(family.smem_bytes(columns, problem.element_bytes)),
         tiles_m=tiles_m,
         tiles_n=tiles_n,
         units=units,
-        a=a,
-        b=b,
-        c=Box(problem.m, problem.n, ldc * element, family.MMA_M, chunk, chunk * element)
-        if by_tma
-        else None,
-        stage_tx_bytes=(a.box_rows + b.box_rows) * config.tile_k * element,
-        workspace_bytes=4 * units * tile_floats if split else 0,
+        a=_tile_load(
+            problem,
+            problem.a,
+            problem.a_is_k_major,
+            int(family.requested_m(columns, problem)),
+            config.tile_k,
+            config.cluster_n,
+            family.SWIZZLE_K,
+        ),
+        b=_tile_load(
+            problem,
+            problem.b,
+            problem.b_is_k_major,
+            int(family.requested_n(columns, problem)),
+            config.tile_k,
+            config.cluster_m,
+            int(family.chunk_n(config.tile_n)),
+        ),
+        c=_c_box(problem, config) if family.stores_by_tma(problem) else None,
+        workspace_bytes=4 * units * config.tile_m * config.tile_n if split else 0,
         counter_bytes=4 * tiles_m * tiles_n if split else 0,
+    )
+
+
+def _row_bytes(pitch: int, element_bytes: int) -> int:
+    """A pitch as TMA takes it; that of a single line counts for nothing and may be rounded."""
+    return -(-pitch * element_bytes // VECTOR_BYTES) * VECTOR_BYTES
+
+
+def _tile_load(
+    problem: Problem,
+    matrix: Matrix,
+    k_major: bool,
+    requested: int,
+    tile_k: int,
+    sharers: int,
+    width: int,
+) -> TileLoad:
+    """``requested`` rows (columns of B) of a tile; ``width``: of a subtile not K-major."""
+    element = problem.element_bytes
+    copied = not matrix.aligned
+    pitch = family.copy_pitch(matrix.length) if copied else matrix.pitch
+    if k_major:
+        lines, columns, copies = requested // sharers, family.SWIZZLE_K, tile_k // family.SWIZZLE_K
+    else:
+        lines, columns, copies = tile_k // sharers, width, requested // width
+    box = Box(
+        problem.dtype,
+        matrix.lines,
+        matrix.length,
+        _row_bytes(pitch, element),
+        lines,
+        columns,
+        columns * element,
+    )
+    return TileLoad(box, copies, sharers, requested * tile_k * element, pitch, copied)
+
+
+def _c_box(problem: Problem, config: Config) -> Box:
+    """C's pieces: as many elements as a staging buffer's row has bytes for."""
+    row_bytes = int(family.chunk_n(config.tile_n)) * problem.element_bytes
+    matrix = problem.c
+    return Box(
+        problem.out,
+        matrix.lines,
+        matrix.length,
+        _row_bytes(matrix.pitch, matrix.element_bytes),
+        family.MMA_M,
+        row_bytes // matrix.element_bytes,
+        row_bytes,
     )

@@ -11,6 +11,9 @@ from typing import Any
 
 from kernels.errors import CompileFailed, CompilerAbsent
 
+# NVRTC's own cache on disk, from 12.9 on, gives back a cubin without ptxas' report.
+_CACHING_SINCE = (12, 9)
+_NO_CACHE = "--no-cache"
 _HINT = (
     "NVRTC is not installed: install Warpwright with the extra for your CUDA major, "
     "warpwright[gpu] (CUDA 13) or warpwright[gpu-cuda12]"
@@ -46,8 +49,13 @@ def _values(call: str, result: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def version() -> str:
     """NVRTC's own version, ``major.minor``. Raises CompilerAbsent."""
-    major, minor = _values("nvrtcVersion", _binding().nvrtcVersion())
+    major, minor = _version()
     return f"{major}.{minor}"
+
+
+def _version() -> tuple[int, int]:
+    major, minor = _values("nvrtcVersion", _binding().nvrtcVersion())
+    return major, minor
 
 
 @contextmanager
@@ -56,6 +64,8 @@ def _compiled(
 ) -> Iterator[tuple[Any, bool, str]]:
     """A program after one run of the compiler, whether it was refused, and the log."""
     nvrtc = _binding()
+    if _version() >= _CACHING_SINCE:
+        options = [*options, _NO_CACHE]
     (program,) = _values(
         "nvrtcCreateProgram",
         nvrtc.nvrtcCreateProgram(

@@ -7,17 +7,20 @@ instantiates the template for a compile key.
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
 from solver.families.sm90_gemm import ROLE_REGISTERS, CompileKey
+from solver.problem import is_k_major
 
 ARCH = "sm_90a"  # wgmma and setmaxnreg exist only with the "a"
 ELEMENTS = {"bf16": "Bf16", "fp16": "Fp16"}
 OPTIONS = ("--std=c++17", "-Xptxas=-v")
-NEVER_ENDS = '#include "never_ends.cuh"\n'
+PROGRESS_OPTION = "-DWARPWRIGHT_PROGRESS"
 
 
 @cache
@@ -28,9 +31,15 @@ def headers() -> Mapping[str, str]:
     return MappingProxyType({name: folder.joinpath(name).read_text("utf-8") for name in files})
 
 
-def options(arch: str = ARCH) -> tuple[str, ...]:
-    """The compiler's options for an architecture."""
-    return (f"--gpu-architecture={arch}", *OPTIONS)
+@cache
+def never_ends() -> str:
+    """Test only: a translation unit with the GEMM's entry that never returns."""
+    return resources.files("kernels").joinpath("cuda", "never_ends.cu").read_text("utf-8")
+
+
+def options(arch: str = ARCH, progress: bool = False) -> tuple[str, ...]:
+    """The compiler's options for an architecture; with ``progress``, of the debug build."""
+    return (f"--gpu-architecture={arch}", *OPTIONS, *([PROGRESS_OPTION] if progress else []))
 
 
 @cache
@@ -55,8 +64,28 @@ def kernel_id(key: CompileKey, arch: str = ARCH) -> str:
 def instantiation(key: CompileKey) -> str:
     """The translation unit of a compile key."""
     dma, math = ROLE_REGISTERS[key.math_warpgroups] if key.register_split else (0, 0)
+    a_is_k_major, b_is_k_major = is_k_major(key.layout)
     return (
         '#include "sm90_gemm.cuh"\n'
-        f"WARPWRIGHT_SM90_GEMM({ELEMENTS[key.dtype]}, {key.tile_m}, {key.tile_n}, {key.tile_k}, "
-        f"{key.math_warpgroups}, {dma}, {math}, {key.mma_in_flight})\n"
+        f"WARPWRIGHT_SM90_GEMM({ELEMENTS[key.dtype]}, {a_is_k_major:d}, {b_is_k_major:d}, "
+        f"{key.tile_m}, {key.tile_n}, {key.tile_k}, {key.math_warpgroups}, {dma}, {math}, "
+        f"{key.mma_in_flight})\n"
     )
+
+
+def commit() -> str | None:
+    """The commit of the project's own checkout; None where this is no checkout."""
+    here = Path(__file__).resolve().parents[1]
+    if not (here / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,9 @@ from kernels.errors import CompileFailed, CompilerMismatch
 from kernels.sources import ARCH, source_hash
 from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm import CompileKey
-from solver.problem import ELEMENT_BYTES
+from solver.problem import ELEMENT_BYTES, LAYOUTS
 
+MEASURED_DTYPE = "bf16"  # fp16 kernels have the same registers: bench_compile compares both
 TABLE_PATH = Path(family.__file__).with_name("sm90_gemm_registers.json")
 # 32-bit registers of an SM: CUDA C++ Programming Guide, technical specifications per compute
 # capability, 9.0. A property of the architecture that the table is for, not of one device.
@@ -86,40 +87,40 @@ def measure_all(keys: Sequence[CompileKey], processes: int | None = None) -> Ite
         )
 
 
-def make_table(dtypes: Sequence[str] = ("bf16", "fp16"), processes: int | None = None) -> str:
-    """The register table as JSON text, every candidate key legal or refused with its reason."""
-    identity = {"nvrtc": nvrtc.version(), "source_hash": source_hash()}
-    keys = [key for dtype in dtypes for key in family.candidate_keys(dtype)]
-    measured = {m.key.name: m for m in measure_all(keys, processes)}
-    ordered = [measured[key.name] for key in keys]
+def make_table(measured: Iterable[Measured]) -> str:
+    """The register table as JSON text, from every candidate key of one operand type, each
+    legal or refused with its reason."""
+    by_form = {m.key.form: m for m in measured}
+    ordered = [by_form[key.form] for key in candidate_keys(MEASURED_DTYPE)]
     table = {
         "family": family.NAME,
         "arch": ARCH,
-        **identity,
-        "dtypes": list(dtypes),
-        "registers": {m.key.name: m.registers for m in ordered if not m.refused},
-        "refused": {m.key.name: m.refused for m in ordered if m.refused},
+        "nvrtc": nvrtc.version(),
+        "source_hash": source_hash(),
+        "layouts": list(LAYOUTS),
+        "registers": {m.key.form: m.registers for m in ordered if not m.refused},
+        "refused": {m.key.form: m.refused for m in ordered if m.refused},
     }
     return json.dumps(table, indent=1) + "\n"
 
 
+def candidate_keys(dtype: str) -> list[CompileKey]:
+    """Every compile key of the domain for one operand type, in its order."""
+    return [key for layout in LAYOUTS for key in family.candidate_keys(dtype, layout)]
+
+
 def write_table(path: Path = TABLE_PATH, processes: int | None = None) -> None:
     """Measure everything and replace the table in one step."""
-    text = make_table(processes=processes)
+    text = make_table(measure_all(candidate_keys(MEASURED_DTYPE), processes))
     temporary = path.with_suffix(".part")
     temporary.write_text(text, "utf-8")
     os.replace(temporary, path)
 
 
 def table_keys() -> list[CompileKey]:
-    """The legal compile keys of the table that ships, in domain order."""
-    registers = family.register_table().registers
-    return [
-        key
-        for dtype in ELEMENT_BYTES
-        for key in family.candidate_keys(dtype)
-        if key.name in registers
-    ]
+    """The legal compile keys of the table that ships, of every operand type, in domain order."""
+    table = family.register_table()
+    return [key for dtype in ELEMENT_BYTES for key in candidate_keys(dtype) if table.of(key)]
 
 
 def _smem_agrees(measured: Measured) -> bool:
@@ -168,7 +169,7 @@ def bench_compile(
         "failed": sum(bool(m.refused) and not m.spilled for m in measured),
         "spilled": sum(m.spilled for m in measured),
         "smem_mismatch": sum(not _smem_agrees(m) for m in built),
-        "register_mismatch": sum(m.registers != table.registers[m.key.name] for m in built),
+        "register_mismatch": sum(m.registers != table.of(m.key) for m in built),
         "nvrtc": table.nvrtc,
         "arch": ARCH,
         "seconds": round(time.perf_counter() - start, 1),

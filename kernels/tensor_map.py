@@ -10,12 +10,14 @@ from cuda.bindings import driver
 
 from kernels.driver import checked
 from kernels.errors import LaunchFailed
-from kernels.launch_plan import BASE_BYTES, Box
+from kernels.launch_plan import Box
+from solver.problem import VECTOR_BYTES
 
 TENSOR_MAP_BYTES = 128
 _DATA_TYPES = {
     "bf16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     "fp16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    "fp32": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
 }
 _SWIZZLES = {
     16: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -25,20 +27,20 @@ _SWIZZLES = {
 }
 
 
-def encode_tensor_map(box: Box, dtype: str, address: int) -> np.ndarray[Any, Any]:
+def encode_tensor_map(box: Box, address: int) -> np.ndarray[Any, Any]:
     """The 128 bytes of a tensor map for ``box`` over the matrix at a device address.
 
     Elements out of bounds read as zero. Raises LaunchFailed for an address TMA can't take or
     where the driver refuses the map.
     """
-    if address % BASE_BYTES:
+    if address % VECTOR_BYTES:
         raise LaunchFailed(
-            f"tensor map: base address must be a multiple of {BASE_BYTES}, got {address:#x}"
+            f"tensor map: base address must be a multiple of {VECTOR_BYTES}, got {address:#x}"
         )
     encoded = checked(
         f"cuTensorMapEncodeTiled of {box}",
         driver.cuTensorMapEncodeTiled(
-            _DATA_TYPES[dtype],
+            _DATA_TYPES[box.dtype],
             2,
             address,
             [driver.cuuint64_t(box.columns), driver.cuuint64_t(box.rows)],

@@ -58,6 +58,16 @@ __device__ __forceinline__ void barrier_arrive_expect(u32 barrier, u32 tx_bytes)
                : "memory");
 }
 
+// Arrives at the barrier at the same place in the shared memory of another CTA of the cluster.
+__device__ __forceinline__ void barrier_arrive_remote(u32 barrier, u32 rank) {
+  asm volatile(
+      "{\n.reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
 // Returns once the phase of the given parity is complete. A fresh barrier counts as having
 // completed parity 1.
 __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
@@ -78,6 +88,21 @@ __device__ __forceinline__ void named_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// ---- clusters
+
+__device__ __forceinline__ u32 cluster_ctas() {
+  u32 count;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(count));
+  return count;
+}
+
+// Returns once every thread of the cluster that has not exited is here; what each wrote before
+// is visible to all. Lanes of a warp may come one by one.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 // ---- bulk tensor copies
 
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
@@ -90,6 +115,18 @@ __device__ __forceinline__ void tma_load(u32 destination, const TensorMap& map, 
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4}], [%2];" ::"r"(destination),
       "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+
+// The same for every CTA of the cluster in `ctas`, a bit each: the box lands at this address of
+// its shared memory and reports to its barrier.
+__device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap& map,
+                                                   u32 barrier, int column, int row,
+                                                   unsigned short ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination),
+      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row), "h"(ctas)
       : "memory");
 }
 
@@ -115,27 +152,57 @@ __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- matrix stores: 8×8 blocks of 16-bit elements, one row address per lane
+// ---- matrix stores and loads: 8×8 blocks of 16-bit elements, one row address per lane
 
-__device__ __forceinline__ void stmatrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+__device__ __forceinline__ void stmatrix(u32 address, const u32 (&d)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-               "r"(a), "r"(b), "r"(c), "r"(d)
+               "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
                : "memory");
 }
 
-__device__ __forceinline__ void stmatrix_x2(u32 address, u32 a, u32 b) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a),
-               "r"(b)
+__device__ __forceinline__ void stmatrix(u32 address, const u32 (&d)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address),
+               "r"(d[0]), "r"(d[1])
                : "memory");
 }
 
-__device__ __forceinline__ unsigned short load_shared_u16(u32 address) {
-  unsigned short value;
-  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
-  return value;
+__device__ __forceinline__ void ldmatrix(u32 address, u32 (&d)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+               : "r"(address)
+               : "memory");
 }
 
-__device__ __forceinline__ void store_shared_u32(u32 address, u32 value) {
+__device__ __forceinline__ void ldmatrix(u32 address, u32 (&d)[2]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(d[0]), "=r"(d[1])
+               : "r"(address)
+               : "memory");
+}
+
+// ---- plain accesses of shared memory
+
+__device__ __forceinline__ void store_shared_f32x2(u32 address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+__device__ __forceinline__ void load_shared_f32x2(u32 address, float& x, float& y) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void copy_from_shared(unsigned short* to, u32 address) {
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(*to) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void copy_from_shared(u32* to, u32 address) {
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(*to) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 address, unsigned short value) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 address, u32 value) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 

@@ -1,5 +1,5 @@
-// wgmma: a warpgroup multiplies a 64×16 by a 16×N tile, both in shared memory, K-major, in the
-// 128-byte swizzle, and adds to N/2 float accumulators a thread.
+// wgmma: a warpgroup multiplies a 64×16 by a 16×N tile, both in shared memory and swizzled, and
+// adds to N/2 float accumulators a thread. Either may be contiguous in k or in its other axis.
 #pragma once
 
 #include "ptx.cuh"
@@ -13,6 +13,10 @@ struct Bf16 {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
   }
+  static __device__ __forceinline__ void unpack(u32 packed, float& low, float& high) {
+    low = __uint_as_float(packed << 16);
+    high = __uint_as_float(packed & 0xffff0000);
+  }
 };
 
 struct Fp16 {
@@ -20,6 +24,11 @@ struct Fp16 {
     u32 packed;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
+  }
+  static __device__ __forceinline__ void unpack(u32 packed, float& low, float& high) {
+    asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.f32.f16 %0, l;\ncvt.f32.f16 %1, h;\n}\n"
+        : "=f"(low), "=f"(high)
+        : "r"(packed));
   }
 };
 
@@ -45,22 +54,37 @@ __device__ __forceinline__ void pin(float (&accumulators)[Count]) {
   for (int i = 0; i < Count; ++i) asm volatile("" : "+f"(accumulators[i])::"memory");
 }
 
-constexpr u32 kSwizzleRowBytes = 128;
-constexpr u32 kSwizzleRows = 8;
+constexpr u32 kSwizzleRows = 8;  // the swizzle repeats after so many rows
 constexpr u32 kDepth = 16;
 
-// Matrix descriptor of a tile at a 1,024-byte aligned shared address (PTX ISA, "matrix
-// descriptor"): address and strides in units of 16 bytes, eight-row groups 1,024 bytes apart,
-// swizzle mode 1 (128 bytes). A step of `bytes` along k or rows adds bytes / 16.
-__device__ __forceinline__ u64 descriptor(u32 address) {
-  constexpr u64 kLayout = (u64{1} << 62) |
-                          (u64{(kSwizzleRows * kSwizzleRowBytes) >> 4} << 32) | (u64{1} << 16);
-  return kLayout | ((address & 0x3ffff) >> 4);
-}
+// An operand's subtile as wgmma reads it (PTX ISA, "matrix descriptor"): rows of kWidth 16-bit
+// elements, as wide as their swizzle, one after the other. Where the operand is contiguous in k
+// a row is one of its rows (columns of B) and holds kWidth elements of k; where it is contiguous
+// in its other axis a row is one k and holds kWidth elements of that axis, and kNext bytes
+// on the next kWidth begin.
+template <bool KMajor, u32 kWidth, u32 kNext>
+struct Operand {
+  static constexpr u32 kRowBytes = kWidth * 2;
+  // Bytes by which a product of 16 further along k starts.
+  static constexpr u32 kStepBytes = KMajor ? kDepth * 2 : kDepth * kRowBytes;
+  static constexpr u64 kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+  static_assert(kRowBytes == 128 || kRowBytes == 64 || kRowBytes == 32, "a swizzle's width");
+  static_assert(!KMajor || kRowBytes == 128, "four steps of k in a row");
+
+  // Leading offset (not used where k is contiguous and rows are swizzled), stride between
+  // groups of eight rows, and swizzle; address and offsets in units of 16 bytes.
+  static __device__ __forceinline__ u64 descriptor(u32 address) {
+    constexpr u64 kLeading = KMajor ? 1 : kNext >> 4;
+    constexpr u64 kLayout =
+        kSwizzle << 62 | u64{(kSwizzleRows * kRowBytes) >> 4} << 32 | kLeading << 16;
+    return kLayout | ((address & 0x3ffff) >> 4);
+  }
+};
 
 __device__ __forceinline__ constexpr u64 descriptor_step(u32 bytes) { return bytes >> 4; }
 
-// Mma<T, N>::issue(d, a, b, add): d = a·b + (add ? d : 0), asynchronously.
+// Mma<T, N>::issue<AT, BT>(d, a, b, add): d = a·b + (add ? d : 0), asynchronously; AT and BT
+// are 1 where the operand is not contiguous in k.
 template <typename Element, int N>
 struct Mma;
 
@@ -106,41 +130,42 @@ struct Mma;
 #define WW_OUT_120 WW_OUT_112, WW_ACC_8(112)
 #define WW_OUT_128 WW_OUT_120, WW_ACC_8(120)
 
-#define WW_MMA_OF(ELEMENT, TYPE, N, COUNT, A, B, ADD)                                          \
+#define WW_MMA_OF(ELEMENT, TYPE, N, COUNT, A, B, ADD, AT, BT)                                  \
   template <>                                                                                  \
   struct Mma<ELEMENT, N> {                                                                     \
+    template <int kTransposeA, int kTransposeB>                                                \
     static __device__ __forceinline__ void issue(float (&d)[COUNT], u64 a, u64 b, u32 add) {   \
       asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %" #ADD ", 0;\n"                          \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE             \
-                   " {" WW_REGS_##COUNT "}, %" #A ", %" #B ", p, 1, 1, 0, 0;\n}\n"             \
+                   " {" WW_REGS_##COUNT "}, %" #A ", %" #B ", p, 1, 1, %" #AT ", %" #BT ";\n}\n" \
                    : WW_OUT_##COUNT                                                            \
-                   : "l"(a), "l"(b), "r"(add));                                                \
+                   : "l"(a), "l"(b), "r"(add), "n"(kTransposeA), "n"(kTransposeB));            \
     }                                                                                          \
   };
 
-// N, N/2, and the operand numbers of the two descriptors and the predicate that follow.
-#define WW_MMA(N, COUNT, A, B, ADD)                    \
-  WW_MMA_OF(Bf16, "bf16", N, COUNT, A, B, ADD)         \
-  WW_MMA_OF(Fp16, "f16", N, COUNT, A, B, ADD)
+// N, N/2, and the operand numbers of what follows the accumulators.
+#define WW_MMA(N, COUNT, A, B, ADD, AT, BT)                    \
+  WW_MMA_OF(Bf16, "bf16", N, COUNT, A, B, ADD, AT, BT)         \
+  WW_MMA_OF(Fp16, "f16", N, COUNT, A, B, ADD, AT, BT)
 
-WW_MMA(8, 4, 4, 5, 6)
-WW_MMA(16, 8, 8, 9, 10)
-WW_MMA(24, 12, 12, 13, 14)
-WW_MMA(32, 16, 16, 17, 18)
-WW_MMA(48, 24, 24, 25, 26)
-WW_MMA(64, 32, 32, 33, 34)
-WW_MMA(80, 40, 40, 41, 42)
-WW_MMA(96, 48, 48, 49, 50)
-WW_MMA(112, 56, 56, 57, 58)
-WW_MMA(128, 64, 64, 65, 66)
-WW_MMA(144, 72, 72, 73, 74)
-WW_MMA(160, 80, 80, 81, 82)
-WW_MMA(176, 88, 88, 89, 90)
-WW_MMA(192, 96, 96, 97, 98)
-WW_MMA(208, 104, 104, 105, 106)
-WW_MMA(224, 112, 112, 113, 114)
-WW_MMA(240, 120, 120, 121, 122)
-WW_MMA(256, 128, 128, 129, 130)
+WW_MMA(8, 4, 4, 5, 6, 7, 8)
+WW_MMA(16, 8, 8, 9, 10, 11, 12)
+WW_MMA(24, 12, 12, 13, 14, 15, 16)
+WW_MMA(32, 16, 16, 17, 18, 19, 20)
+WW_MMA(48, 24, 24, 25, 26, 27, 28)
+WW_MMA(64, 32, 32, 33, 34, 35, 36)
+WW_MMA(80, 40, 40, 41, 42, 43, 44)
+WW_MMA(96, 48, 48, 49, 50, 51, 52)
+WW_MMA(112, 56, 56, 57, 58, 59, 60)
+WW_MMA(128, 64, 64, 65, 66, 67, 68)
+WW_MMA(144, 72, 72, 73, 74, 75, 76)
+WW_MMA(160, 80, 80, 81, 82, 83, 84)
+WW_MMA(176, 88, 88, 89, 90, 91, 92)
+WW_MMA(192, 96, 96, 97, 98, 99, 100)
+WW_MMA(208, 104, 104, 105, 106, 107, 108)
+WW_MMA(224, 112, 112, 113, 114, 115, 116)
+WW_MMA(240, 120, 120, 121, 122, 123, 124)
+WW_MMA(256, 128, 128, 129, 130, 131, 132)
 
 }  // namespace wgmma
 }  // namespace warpwright

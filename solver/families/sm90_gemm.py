@@ -18,8 +18,8 @@ import numpy as np
 
 from solver.config import Config
 from solver.device import DeviceProfile
-from solver.errors import IllegalConfig, InvalidProblem
-from solver.problem import Problem
+from solver.errors import IllegalConfig
+from solver.problem import VECTOR_BYTES, Matrix, Problem, is_k_major
 
 NAME = "sm90_gemm"
 
@@ -27,14 +27,13 @@ WARP = 32
 WARPGROUP = 128
 MMA_M = 64  # rows of one wgmma
 SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
-TMA_ROW_BYTES = 16  # TMA takes row strides that are multiples of this
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
-ROLE_REGISTERS = {2: (40, 232), 3: (32, 160)}  # math_warpgroups: (DMA, MATH) by setmaxnreg
+ROLE_REGISTERS = {2: (40, 232), 3: (40, 152)}  # math_warpgroups: (DMA, MATH) by setmaxnreg
 
 TILE_SHAPES = (
     (64, 1),
@@ -53,6 +52,9 @@ REGISTER_SPLIT = (0, 1)
 SPLIT_K = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 SPLIT_WAVES = 2  # waves up to which splitting k can still even out the last one
 RASTER_GROUP = (1, 2, 4, 8, 16)
+CLUSTERS = ((1, 1), (2, 1), (1, 2))  # (cluster_m, cluster_n)
+TRANSPOSED_STEP_N = 16  # columns: wgmma transposes B from rows of at least 32 bytes
+WIDE_STEP_N = 16  # columns: half a staged chunk of fp32 is a whole 8×8 block
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,6 +62,7 @@ class CompileKey:
     """What a kernel is compiled for; everything else is a launch argument."""
 
     dtype: str
+    layout: str
     tile_m: int
     tile_n: int
     tile_k: int
@@ -69,9 +72,14 @@ class CompileKey:
 
     @property
     def name(self) -> str:
-        """A readable, unique name, also the key of the register table."""
+        """A readable, unique name."""
+        return f"{self.dtype}_{self.form}"
+
+    @property
+    def form(self) -> str:
+        """The name without the operands' type, on which registers don't depend."""
         return (
-            f"{self.dtype}_{self.tile_m}x{self.tile_n}x{self.tile_k}"
+            f"{self.layout}_{self.tile_m}x{self.tile_n}x{self.tile_k}"
             f"_w{self.math_warpgroups}_r{self.register_split}_f{self.mma_in_flight}"
         )
 
@@ -82,10 +90,11 @@ class CompileKey:
         return WARPGROUP * self.math_warpgroups + dma
 
 
-def compile_key(config: Config, dtype: str) -> CompileKey:
+def compile_key(config: Config, dtype: str, layout: str) -> CompileKey:
     """The compile key of a configuration."""
     return CompileKey(
         dtype,
+        layout,
         config.tile_m,
         config.tile_n,
         config.tile_k,
@@ -95,10 +104,10 @@ def compile_key(config: Config, dtype: str) -> CompileKey:
     )
 
 
-def candidate_keys(dtype: str) -> tuple[CompileKey, ...]:
+def candidate_keys(dtype: str, layout: str) -> tuple[CompileKey, ...]:
     """Every compile key of the family's domain, before the compiler has spoken."""
     return tuple(
-        CompileKey(dtype, tile_m, tile_n, tile_k, warpgroups, split, flight)
+        CompileKey(dtype, layout, tile_m, tile_n, tile_k, warpgroups, split, flight)
         for tile_m, warpgroups in TILE_SHAPES
         for tile_n in TILE_N
         for tile_k in TILE_K
@@ -106,6 +115,7 @@ def candidate_keys(dtype: str) -> tuple[CompileKey, ...]:
         for flight in MMA_IN_FLIGHT
         if not (split and warpgroups not in ROLE_REGISTERS)
         and accumulators(tile_m, tile_n, warpgroups) <= ACCUMULATORS_MAX
+        and (is_k_major(layout)[1] or tile_n % TRANSPOSED_STEP_N == 0)
     )
 
 
@@ -119,9 +129,57 @@ def usable_slots(columns: Mapping[str, Any]) -> Any:
     return columns["stages"] - columns["mma_in_flight"]
 
 
-def box_rows(tile_rows: Any, rows: int) -> Any:
-    """Rows of a TMA box of A or B: the tile's, cut to those that exist rounded up to BOX_STEP."""
-    return np.minimum(tile_rows, -(-rows // BOX_STEP) * BOX_STEP)
+def requested_m(columns: Mapping[str, Any], problem: Problem) -> Any:
+    """Rows of A that are asked for a tile: the tile's, cut to those that exist.
+
+    Rounded up to BOX_STEP for each CTA of a cluster that shares the tile, or to the swizzle's
+    width where A is contiguous along m.
+    """
+    step = BOX_STEP * columns["cluster_n"] if problem.a_is_k_major else SWIZZLE_K
+    return np.minimum(columns["tile_m"], -(-problem.m // step) * step)
+
+
+def requested_n(columns: Mapping[str, Any], problem: Problem) -> Any:
+    """Columns of B that are asked for a tile, as ``requested_m``; the swizzle is a chunk wide."""
+    step = BOX_STEP * columns["cluster_m"] if problem.b_is_k_major else chunk_n(columns["tile_n"])
+    return np.minimum(columns["tile_n"], -(-problem.n // step) * step)
+
+
+def stores_by_tma(problem: Problem) -> bool:
+    """Whether TMA can store C: it writes whole pieces of 16 bytes, the last of a row too."""
+    return problem.c.aligned and problem.n * problem.out_bytes % VECTOR_BYTES == 0
+
+
+def copied_operands(problem: Problem) -> tuple[str, ...]:
+    """Which of "a" and "b" TMA can't take, so that an aligned copy is made first."""
+    return tuple(name for name, x in (("a", problem.a), ("b", problem.b)) if not x.aligned)
+
+
+def _copied(problem: Problem) -> list[Matrix]:
+    matrices = {"a": problem.a, "b": problem.b}
+    return [matrices[name] for name in copied_operands(problem)]
+
+
+def copied_bytes(problem: Problem) -> int:
+    """Bytes of the elements of operands that are copied first: what the copies read."""
+    return sum(x.lines * x.length * x.element_bytes for x in _copied(problem))
+
+
+def copy_bytes(problem: Problem) -> int:
+    """Bytes of the aligned copies that a launch makes first, padding included."""
+    return sum(x.lines * copy_pitch(x.length) * x.element_bytes for x in _copied(problem))
+
+
+def memory_bytes(problem: Problem) -> int:
+    """Device memory that the operands and their aligned copies take."""
+    return problem.storage_bytes + copy_bytes(problem)
+
+
+def copy_pitch(length: int) -> int:
+    """Pitch in elements of the aligned copy of an operand that TMA can't take: whole rows of 128
+    bytes, or the least power of two that holds a shorter line and starts on 16 bytes."""
+    step = min(SWIZZLE_K, max(BOX_STEP, 1 << (length - 1).bit_length()))
+    return -(-length // step) * step
 
 
 def chunk_n(tile_n: Any) -> Any:
@@ -163,17 +221,25 @@ def smem_bytes(columns: Mapping[str, Any], element_bytes: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTable:
-    """Launch registers by compile key, as one compiler version reported them."""
+    """Launch registers by form of compile key, as one compiler version reported them.
+
+    bf16 and fp16 kernels of one form have the same: ``warpwright bench compile`` compiles
+    every key of both and holds it against this.
+    """
 
     nvrtc: str
     source_hash: str
     registers: Mapping[str, int]
     refused: Mapping[str, str]
 
+    def of(self, key: CompileKey) -> int:
+        """Launch registers of a key, 0 where the compiler refuses it."""
+        return self.registers.get(key.form, 0)
+
 
 @cache
 def register_table() -> RegisterTable:
-    """The table that ships: every key of the domain is in it, as legal or as refused."""
+    """The table that ships: every form of the domain is in it, as legal or as refused."""
     text = resources.files("solver.families").joinpath("sm90_gemm_registers.json").read_text()
     raw = json.loads(text)
     return RegisterTable(raw["nvrtc"], raw["source_hash"], raw["registers"], raw["refused"])
@@ -192,15 +258,33 @@ class Limit:
     got: Any = None
 
 
-def problem_limits(problem: Problem) -> None:
-    """Raise InvalidProblem where TMA can't take the problem's rows."""
-    step = TMA_ROW_BYTES // problem.element_bytes
-    if problem.k % step:
-        raise InvalidProblem(
-            "k",
-            f"must be a multiple of {step} for {problem.dtype} (TMA takes rows that are "
-            f"multiples of {TMA_ROW_BYTES} bytes), got {problem.k}",
-        )
+def step_n(problem: Problem) -> int:
+    """What tile_n must be a multiple of."""
+    steps = [BOX_STEP]
+    if not problem.b_is_k_major:
+        steps.append(TRANSPOSED_STEP_N)
+    if problem.out == "fp32":
+        steps.append(WIDE_STEP_N)
+    return max(steps)
+
+
+def cluster_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
+    """Which clusters there are, whatever the problem."""
+    return (
+        Limit(
+            "cluster_m",
+            np.logical_or.reduce(
+                [(columns["cluster_m"] == m) & (columns["cluster_n"] == n) for m, n in CLUSTERS]
+            ),
+            "(cluster_m, cluster_n) must be one of "
+            + ", ".join(f"({m}, {n})" for m, n in CLUSTERS),
+        ),
+        Limit(
+            "cluster_m",
+            (columns["cluster_m"] == 1) | (columns["tile_n"] % (BOX_STEP * 2) == 0),
+            f"must be 1 unless tile_n is a multiple of {BOX_STEP * 2} (each CTA loads half of B)",
+        ),
+    )
 
 
 def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
@@ -214,8 +298,6 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
         "mma_in_flight": MMA_IN_FLIGHT,
         "dma_warps": DMA_WARPS,
         "register_split": REGISTER_SPLIT,
-        "cluster_m": (1,),
-        "cluster_n": (1,),
         "split_k": SPLIT_K,
         "raster_group": RASTER_GROUP,
     }
@@ -242,6 +324,7 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
             )
             for name, values in allowed.items()
         ),
+        *cluster_limits(columns),
         Limit(
             "tile_n",
             accumulators(columns["tile_m"], columns["tile_n"], np.maximum(warpgroups, 1))
@@ -339,8 +422,18 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
     tiles = tiles_m * -(-problem.n // tile_n)
     k_iterations = -(-problem.k // columns["tile_k"])
     widest_m = max(MMA_M, -(-problem.m // MMA_M) * MMA_M)
-    next_n = next((n for n in TILE_N if n >= problem.n), TILE_N[-1])
+    step = step_n(problem)
+    allowed_n = [n for n in TILE_N if n % step == 0]
+    next_n = next((n for n in allowed_n if n >= problem.n), allowed_n[-1])
+    cluster_m, cluster_n = columns["cluster_m"], columns["cluster_n"]
+    clusters_m = tiles_m // cluster_m
+    ctas = cluster_m * cluster_n
     return (
+        Limit(
+            "tile_n",
+            tile_n % step == 0,
+            f"must be a multiple of {step} for layout {problem.layout} and C in {problem.out}",
+        ),
         Limit("tile_m", tile_m <= widest_m, f"must be at most {widest_m}, m rounded up to {MMA_M}"),
         Limit("tile_n", tile_n <= next_n, f"must be at most {next_n}, the first that covers n"),
         Limit("split_k", split <= k_iterations, "must be at most ceil(k / tile_k)"),
@@ -357,25 +450,34 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
         ),
         Limit(
             "raster_group",
-            (group == 1) | ((group <= tiles_m) & (tiles * split > sms)),
-            "must be 1 where one wave holds every tile, and at most ceil(m / tile_m)",
+            (group == 1) | ((group <= clusters_m) & (tiles * split > sms)),
+            "must be 1 where one wave holds every tile, and at most ceil(m / tile_m) / cluster_m",
+        ),
+        Limit(
+            "cluster_m",
+            (tiles_m % cluster_m == 0) & (ctas <= sms),
+            "must divide ceil(m / tile_m): no CTA of a cluster may lie wholly outside",
+        ),
+        Limit(
+            "cluster_n",
+            (-(-problem.n // tile_n) % cluster_n == 0) & (ctas <= sms),
+            "must divide ceil(n / tile_n): no CTA of a cluster may lie wholly outside",
         ),
     )
 
 
 def check(config: Config, problem: Problem, device: DeviceProfile) -> None:
     """Raise IllegalConfig with the first rule that ``config`` breaks for this problem."""
-    problem_limits(problem)
     if config.family != NAME:
         raise IllegalConfig("family", f"must be {NAME}, got {config.family!r}")
-    key = compile_key(config, problem.dtype)
-    registers = register_table().registers.get(key.name, 0)
+    key = compile_key(config, problem.dtype, problem.kernel_layout)
+    registers = register_table().of(key)
     columns = config.to_dict()
     refuse_broken(domain_limits(columns), columns)
+    refuse_broken(launch_limits(columns, problem, device.limit("sms")), columns)
     refuse_broken(
         kernel_limits(columns, problem.element_bytes, BlockLimits.of(device), registers), columns
     )
-    refuse_broken(launch_limits(columns, problem, device.limit("sms")), columns)
 
 
 def refuse_broken(limits: tuple[Limit, ...], columns: Mapping[str, Any]) -> None:

@@ -1,6 +1,5 @@
 // Test only: a kernel with the GEMM's name and arguments that never ends, to prove that a
 // deadline kills the process that launched it.
-#pragma once
 
 #include "sm90_gemm_args.cuh"
 

@@ -1,0 +1,121 @@
+"""Small kernels around the GEMM: aligned copies of operands, and C = beta·C.
+
+Needs a CUDA context: worker processes only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from cuda.bindings import driver
+
+from kernels import nvrtc
+from kernels.driver import checked
+from kernels.errors import CompileFailed
+from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
+from solver.problem import VECTOR_BYTES, Matrix, Problem
+
+ARCH = "sm_90"
+THREADS = 256
+BLOCKS_MAX = 132 * 8  # grid-stride loops: more blocks than any device holds at once help nobody
+
+LINES = np.dtype(
+    [
+        ("from", "<u8"),
+        ("to", "<u8"),
+        ("lines", "<i8"),
+        ("length", "<i8"),
+        ("pitch", "<i8"),
+        ("to_pitch", "<i8"),
+    ]
+)
+"""Lines of copy.cu: 48 bytes."""
+
+
+@cache
+def _function(name: str) -> Any:
+    source = resources.files("kernels").joinpath("cuda", "copy.cu").read_text("utf-8")
+    built = nvrtc.build("copy.cu", source, {}, (f"--gpu-architecture={ARCH}", "--std=c++17"))
+    if not built.cubin:
+        raise CompileFailed("copy.cu", "the compiler refused it", built.log)
+    cp.cuda.runtime.free(0)  # makes the primary context current in this thread
+    image = np.frombuffer(built.cubin, np.uint8)
+    module = checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
+    return checked("cuModuleGetFunction", driver.cuModuleGetFunction(module, name.encode()))
+
+
+class _Call:
+    """A launch of one of copy.cu's kernels with its arguments."""
+
+    def __init__(self, name: str, work: int, values: list[np.ndarray[Any, Any]]) -> None:
+        self._name = name
+        self._blocks = max(1, min(-(-work // THREADS), BLOCKS_MAX))
+        self._held = values
+        self._pointers = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
+        self._function = _function(name)
+
+    def launch(self, stream: Any) -> None:
+        checked(
+            f"launch of {self._name}",
+            driver.cuLaunchKernel(
+                self._function,
+                self._blocks,
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                driver.CUstream(stream.ptr),
+                ctypes.addressof(self._pointers),
+                0,
+            ),
+        )
+
+
+class OperandCopies:
+    """Aligned copies of the operands of one plan that TMA can't take, made by one kernel.
+
+    ``a`` and ``b`` are the operands' device addresses, ``a_copy`` and ``b_copy`` those of their
+    copies (not looked at where there is none).
+    """
+
+    def __init__(self, plan: LaunchPlan, a: int, b: int, a_copy: int, b_copy: int) -> None:
+        problem = plan.problem
+        jobs = [
+            _lines(problem.a, plan.a, a, a_copy),
+            _lines(problem.b, plan.b, b, b_copy),
+        ]
+        words = sum(load.copy_bytes for load in (plan.a, plan.b)) // VECTOR_BYTES
+        self._call = _Call("copy_operands", words, jobs) if words else None
+
+    def launch(self, stream: Any) -> None:
+        """Enqueue the copies on a CuPy stream, if there are any."""
+        if self._call is not None:
+            self._call.launch(stream)
+
+
+def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarray[Any, Any]:
+    job = np.zeros(1, LINES)
+    if load.copied:
+        job[0] = (source, target, matrix.lines, matrix.length, matrix.pitch, load.pitch)
+    return job
+
+
+def scale(problem: Problem, c: int, beta: float, stream: Any) -> None:
+    """Enqueue C = beta·C for C at a device address; C is not read where beta is 0."""
+    matrix = problem.c
+    values: list[np.ndarray[Any, Any]] = [
+        np.array([c], np.uint64),
+        np.array([matrix.lines], np.int64),
+        np.array([matrix.length], np.int64),
+        np.array([matrix.pitch], np.int64),
+        np.array([beta], np.float32),
+        np.array([OUT_TYPES[problem.out]], np.int32),
+    ]
+    _Call("scale_matrix", matrix.lines * matrix.length, values).launch(stream)
