@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from kernels.bench_plan import problem_of
 from solver.device import Constant, DeviceProfile, load_profile
 from solver.families import sm90_gemm
 from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, work_cost
@@ -29,6 +30,9 @@ from solver.recurrence import Pipeline, end_ticks
 from solver.units import TICKS_PER_US
 
 FAMILY = sm90_gemm.NAME
+
+LEAST = {"mma_overhead": 0.968}
+"""The least a constant may be: at 0.967 one SM at ``clock_ghz`` has its datasheet's tensor rate."""
 
 FIXED = ("mma_macs_per_cycle", "mma_min_n", "clock_ghz", "load_norm")
 """Constants that are the hardware's or the model's own and are not fitted."""
@@ -62,7 +66,7 @@ def load_groups(paths: list[Path]) -> list[Group]:
         text = gzip.decompress(data) if path.suffix == ".gz" else data
         for row in json.loads(text)["rows"]:
             if row.get("median_us"):
-                problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row["layout"])
+                problem = problem_of(row)
                 key = (problem, row["cache"] == "cold")
                 by_problem.setdefault(key, []).append((row["config"], row["median_us"]))
     groups = []
@@ -129,8 +133,19 @@ def fit(groups: list[Group], device: DeviceProfile, source: str) -> DeviceProfil
         return np.concatenate([errors(groups, with_constants(device, values, source)), prior])
 
     # From 1, so that a relative step of 1 % moves times by more than a tick.
+    start = np.maximum(start, [LEAST.get(name, -np.inf) for name in names])
+    least = [
+        1 + np.log(LEAST[n] / s) - 1e-9 if n in LEAST else -np.inf
+        for n, s in zip(names, start, strict=True)
+    ]
     solution = least_squares(
-        residuals, np.ones(len(names)), loss="soft_l1", f_scale=0.05, diff_step=0.01, max_nfev=60
+        residuals,
+        np.ones(len(names)),
+        bounds=(least, np.inf),
+        loss="soft_l1",
+        f_scale=0.05,
+        diff_step=0.01,
+        max_nfev=60,
     )
     values = dict(zip(names, (start * np.exp(solution.x - 1)).tolist(), strict=True))
     return with_constants(device, {n: float(f"{v:.4g}") for n, v in values.items()}, source)

@@ -26,6 +26,28 @@ STAGES_MAX = 8
 MATH_WARPS = 1
 
 
+def problem_limits(problem: Problem) -> None:
+    """Raise InvalidProblem naming what the published model does not know: how operands lie in
+    memory, and an output type of its own."""
+    known = (
+        ("layout", "tn"),
+        ("out_dtype", problem.dtype),
+        ("lda", problem.k),
+        ("ldb", problem.k),
+        ("ldc", problem.n),
+        ("a_offset", 0),
+        ("b_offset", 0),
+        ("c_offset", 0),
+    )
+    for field, value in known:
+        if getattr(problem, field) != value:
+            raise InvalidProblem(
+                field,
+                f"must be {value} in model paper, which knows packed and aligned operands in tn "
+                f"alone, all of one type; got {getattr(problem, field)}",
+            )
+
+
 def stages_that_fit(tile_m: int, tile_n: int, element_bytes: int, device: DeviceProfile) -> int:
     """Ring slots that fit in a block's shared memory, at most STAGES_MAX; 0 where none does."""
     slot = (tile_m + tile_n) * TILE_K * element_bytes
@@ -44,9 +66,10 @@ def tabulate(
 
     With two DMA warps A and B load side by side, b = max(b_A, b_B); with one, b_A + b_B.
     ``stages`` replaces "as many as fit"; ``divergence`` multiplies compute time; ``grids``
-    are the counts of CTAs a wave may have, all without. Raises InvalidProblem where no tile
-    fits the device.
+    are the counts of CTAs a wave may have, all without. Raises InvalidProblem as
+    ``problem_limits`` does, and where no tile fits the device.
     """
+    problem_limits(problem)
     k = {name: constant.value for name, constant in device.model(NAME).items()}
     grid = []
     for tile_m in TILES:

@@ -36,10 +36,18 @@ KERNEL_FIELDS = (
     "cluster_m",
     "cluster_n",
 )
-WORK_FIELDS = ("tile_m", "tile_n", "tile_k", "mma_in_flight", "math_warpgroups")
+WORK_FIELDS = (
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "mma_in_flight",
+    "math_warpgroups",
+    "cluster_m",
+    "cluster_n",
+)
 LAUNCH_FIELDS = ("split_k", "raster_group")
 
-LINE_BYTES = 128  # of the L2
+LINE_BYTES = 128  # of the L2, and the widest swizzled row that TMA writes at a time
 
 Columns = Mapping[str, Ticks]
 
@@ -60,9 +68,11 @@ class KernelSpace:
 
 
 @lru_cache(maxsize=16)
-def kernel_space(block: family.BlockLimits, dtype: str, element_bytes: int) -> KernelSpace:
-    """The legal kernels, sorted by work; built once for a block's limits and dtype."""
-    table = family.register_table().registers
+def kernel_space(
+    block: family.BlockLimits, dtype: str, layout: str, element_bytes: int
+) -> KernelSpace:
+    """The legal kernels, sorted by work; built once for a block's limits, dtype and layout."""
+    table = family.register_table()
     grid = [
         (
             key.tile_m,
@@ -73,20 +83,24 @@ def kernel_space(block: family.BlockLimits, dtype: str, element_bytes: int) -> K
             dma_warps,
             key.math_warpgroups,
             key.register_split,
-            1,
-            1,
-            table[key.name],
+            cluster_m,
+            cluster_n,
+            table.of(key),
         )
-        for key in family.candidate_keys(dtype)
-        if key.name in table
+        for key in family.candidate_keys(dtype, layout)
+        if table.of(key)
         for stages in family.STAGES
         for dma_warps in family.DMA_WARPS
+        for cluster_m, cluster_n in family.CLUSTERS
     ]
     values = np.array(grid, dtype=np.int64).reshape(-1, len(KERNEL_FIELDS) + 1)
     columns = {name: values[:, i] for i, name in enumerate(KERNEL_FIELDS)}
     registers = values[:, -1]
     legal = np.ones(len(values), dtype=bool)
-    for limit in family.kernel_limits(columns, element_bytes, block, registers):
+    for limit in (
+        *family.cluster_limits(columns),
+        *family.kernel_limits(columns, element_bytes, block, registers),
+    ):
         legal &= limit.holds
     columns = {name: column[legal] for name, column in columns.items()}
     work_key = np.stack([columns[name] for name in WORK_FIELDS], axis=1)
@@ -115,16 +129,27 @@ def kernel_space(block: family.BlockLimits, dtype: str, element_bytes: int) -> K
 
 def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tuple[Columns, Ticks]:
     """Work rows legal for the problem, and the index of each one's entry in ``space.works``."""
-    launches = [(s, g) for s in family.SPLIT_K for g in family.RASTER_GROUP]
-    works = len(space.first)
-    index = np.repeat(np.arange(works, dtype=np.int64), len(launches))
-    columns: dict[str, Ticks] = {name: column[index] for name, column in space.works.items()}
-    pairs = np.tile(np.array(launches, dtype=np.int64), (works, 1))
-    columns["split_k"], columns["raster_group"] = pairs[:, 0], pairs[:, 1]
-    legal = np.ones(len(index), dtype=bool)
-    for limit in family.launch_limits(columns, problem, device.limit("sms")):
-        legal &= limit.holds
-    return {name: column[legal] for name, column in columns.items()}, index[legal]
+    sms = device.limit("sms")
+    index = np.arange(len(space.first), dtype=np.int64)
+    launch = {name: np.ones_like(index) for name in LAUNCH_FIELDS}
+    # Field by field, so that what is illegal already is not multiplied by what follows: a rule
+    # that names neither field holds or fails whatever they are, and 1 is legal where any is.
+    for field, values in (
+        ("", (1,)),
+        ("split_k", family.SPLIT_K),
+        ("raster_group", family.RASTER_GROUP),
+    ):
+        index = np.repeat(index, len(values))
+        launch = {name: np.repeat(column, len(values)) for name, column in launch.items()}
+        if field:
+            launch[field] = np.tile(np.array(values, dtype=np.int64), len(index) // len(values))
+        columns = {name: column[index] for name, column in space.works.items()} | launch
+        legal = np.ones(len(index), dtype=bool)
+        for limit in family.launch_limits(columns, problem, sms):
+            legal &= limit.holds
+        index = index[legal]
+        launch = {name: column[legal] for name, column in launch.items()}
+    return {name: column[legal] for name, column in columns.items()}, index
 
 
 def work_cost(
@@ -145,14 +170,17 @@ def work_cost(
     bm, bn, bk = rows["tile_m"], rows["tile_n"], rows["tile_k"]
     warpgroups, in_flight = rows["math_warpgroups"], rows["mma_in_flight"]
     split, group = rows["split_k"], rows["raster_group"]
+    cluster_m, cluster_n = rows["cluster_m"], rows["cluster_n"]
+    cluster = cluster_m * cluster_n
     size = problem.element_bytes
+    copied = family.copied_operands(problem)
 
     tiles_m, tiles_n = -(-problem.m // bm), -(-problem.n // bn)
     tiles = tiles_m * tiles_n
     k_iterations = -(-problem.k // bk)
     iterations = -(-k_iterations // split)
     work_units = tiles * split
-    active = largest_grid(work_units, sms, grids)
+    active = largest_grid(work_units, sms, grids, cluster)
     units = -(-work_units // active)
 
     # MATH: one k-iteration of one warpgroup, then of all that share the tensor cores.
@@ -163,31 +191,49 @@ def work_cost(
     early = in_flight * (1 - k["release_lag_fraction"]) * one
 
     # Loads: the SM's own path, its share of L2, its share of memory.
-    box_m, box_n = family.box_rows(bm, problem.m), family.box_rows(bn, problem.n)
-    a_bytes, b_bytes = box_m * bk * size, box_n * bk * size
-    odd_pitch = problem.k * size % LINE_BYTES != 0  # each 128-byte row straddles two lines
+    asked_m, asked_n = family.requested_m(rows, problem), family.requested_n(rows, problem)
+    a_bytes, b_bytes = asked_m * bk * size, asked_n * bk * size
+    a_odd, b_odd = (
+        # Each 128-byte row straddles two lines; an aligned copy has no odd pitch.
+        name not in copied and matrix.lines > 1 and matrix.pitch * size % LINE_BYTES != 0
+        for name, matrix in (("a", problem.a), ("b", problem.b))
+    )
+    # B not contiguous in k comes in rows of a chunk, and short rows take longer per byte.
+    b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.chunk_n(bn)
+    b_narrow = LINE_BYTES / b_row_bytes - 1
     own = (
-        (a_bytes + b_bytes)
-        * (1 + odd_pitch * k["load_odd_pitch_penalty"])
+        (
+            a_bytes * (1 + a_odd * k["load_odd_pitch_penalty"])
+            + b_bytes
+            * (1 + b_odd * k["load_odd_pitch_penalty"] + b_narrow * k["load_narrow_penalty"])
+        )
         / k["load_bytes_per_cycle"]
         + k["load_issue_cycles"]
         + k["load_warpgroup_cycles"] * warpgroups
+        + (cluster > 1) * k["load_cluster_cycles"]
     )
-    rows_together = np.minimum(group, tiles_m)
+    rows_together = np.minimum(group * cluster_m, tiles_m)
     resident = np.maximum(active / split, 1)
     sharers_of_a = np.maximum(np.minimum(resident / rows_together, tiles_n), 1)
     sharers_of_b = np.maximum(np.minimum(rows_together, resident), 1)
     outside = (
-        (box_m * tiles_m - problem.m) / tiles_m + (box_n * tiles_n - problem.n) / tiles_n
+        (asked_m * tiles_m - problem.m) / tiles_m / cluster_n
+        + (asked_n * tiles_n - problem.n) / tiles_n / cluster_m
     ) * (bk * size)
     cycles_per_us = k["clock_ghz"] * 1e3
+    # A cluster asks once for the tile that its CTAs share.
     l2 = (
         (
-            a_bytes / sharers_of_a ** k["l2_share_exponent"]
-            + b_bytes / sharers_of_b ** k["l2_share_exponent"]
+            a_bytes
+            / cluster_n
+            / np.maximum(sharers_of_a / cluster_n, 1) ** k["l2_share_exponent"]
+            * (1 + a_odd * k["l2_odd_pitch_penalty"])
+            + b_bytes
+            / cluster_m
+            / np.maximum(sharers_of_b / cluster_m, 1) ** k["l2_share_exponent"]
+            * (1 + b_odd * k["l2_odd_pitch_penalty"] + b_narrow * k["l2_narrow_penalty"])
             + k["l2_outside_weight"] * outside
         )
-        * (1 + odd_pitch * k["l2_odd_pitch_penalty"])
         * active
         / k["l2_bytes_per_us"]
         * cycles_per_us
@@ -198,7 +244,13 @@ def work_cost(
         np.minimum(rows_together * bm, problem.m) + np.minimum(sharers_of_a * bn, problem.n)
     ) * (size * problem.k / split * np.minimum(split, active))
     fetched = np.maximum(waves * per_wave, unique)
-    memory_bytes = cold * unique + k["hbm_refetch_fraction"] * (fetched - unique)
+    # What an aligned copy has just written is in the L2 where it fits.
+    copies_fit = family.copy_bytes(problem) <= device.limit("l2_bytes")
+    memory_bytes = (
+        cold * (unique - copies_fit * family.copied_bytes(problem))
+        + k["hbm_refetch_fraction"] * (fetched - unique)
+        + k["hbm_write_fraction"] * problem.out_bytes * problem.m * problem.n
+    )
     # Spread over the critical CTA's iterations: in a last, partial wave the others leave it
     # their share.
     memory = memory_bytes / k["hbm_bytes_per_us"] * cycles_per_us / (units * iterations)
@@ -225,12 +277,13 @@ def work_cost(
     )
 
     # Epilogue of one unit, and what follows the last.
-    chunks = blocks * (bn // family.chunk_n(bn))
-    unaligned = problem.n * size % family.TMA_ROW_BYTES != 0  # stored element by element
+    pieces = blocks * (bn // family.chunk_n(bn)) * (problem.out_bytes // size)
+    wide = problem.out_bytes > size
+    by_elements = not family.stores_by_tma(problem)
     store = (
         k["epilogue_cycles"]
-        + k["epilogue_chunk_cycles"] * chunks
-        + (k["epilogue_column_cycles"] + unaligned * k["epilogue_unaligned_cycles"])
+        + (k["epilogue_chunk_cycles"] + wide * k["epilogue_fp32_cycles"]) * pieces
+        + (k["epilogue_column_cycles"] + by_elements * k["epilogue_unaligned_cycles"])
         * blocks
         * bn
         / 64
@@ -238,10 +291,10 @@ def work_cost(
     partial_bytes = bm * bn * 4
     spill = k["split_epilogue_cycles"] + partial_bytes / k["split_tile_bytes_per_cycle"]
     epilogue = np.where(split > 1, spill, store)
-    wide = np.where(blocks * bn // 2 > 128, k["split_wide_factor"], 1)
+    factor = np.where(blocks * bn // 2 > 128, k["split_wide_factor"], 1)
     reduce = (split - 1) * (
         k["split_reduce_latency_fraction"] * k["load_latency_cycles"]
-        + partial_bytes / k["split_reduce_bytes_per_cycle"] * wide
+        + partial_bytes / k["split_reduce_bytes_per_cycle"] * factor
     )
     last = np.where(split > 1, spill + reduce + store, store)
 
@@ -261,7 +314,10 @@ def work_cost(
         iterations=np.asarray(iterations, dtype=np.int64),
         units=np.asarray(units, dtype=np.int64),
         waves=np.ones(np.shape(bm), dtype=np.int64),
-        fixed=np.rint(np.full(np.shape(bm), k["launch_us"] * TICKS_PER_US)).astype(np.int64),
+        fixed=np.rint(
+            (k["launch_us"] + (cluster > 1) * k["launch_cluster_us"] + copy_us(problem, device))
+            * TICKS_PER_US
+        ).astype(np.int64),
         store=ticks(last),
         active=np.asarray(active, dtype=np.int64),
         load_path=load_path.astype(np.int64),
@@ -270,17 +326,29 @@ def work_cost(
     )
 
 
+def copy_us(problem: Problem, device: DeviceProfile) -> float:
+    """Time of the aligned copies that precede the kernel, both made by one launch."""
+    written = family.copy_bytes(problem)
+    if not written:
+        return 0.0
+    moved = family.copied_bytes(problem) + written
+    rate: float = device.constant(family.NAME, "copy_bytes_per_us")
+    return device.constant(family.NAME, "copy_launch_us") + moved / rate
+
+
 def tabulate(
     problem: Problem, device: DeviceProfile, *, cold: bool = True, grids: Ticks | None = None
 ) -> Table:
     """The priced legal space of one problem on one device, its inputs cold or in the L2.
 
     ``grids``: as ``work_cost`` takes them; what is legal does not depend on them.
-
-    Raises InvalidProblem where the family can't take the problem.
     """
-    family.problem_limits(problem)
-    space = kernel_space(family.BlockLimits.of(device), problem.dtype, problem.element_bytes)
+    space = kernel_space(
+        family.BlockLimits.of(device),
+        problem.dtype,
+        problem.kernel_layout,
+        problem.element_bytes,
+    )
     rows, index = work_rows(problem, device, space)
     per_warpgroup = device.constant(family.NAME, "launch_warpgroup_us") * TICKS_PER_US
     setup = np.rint(per_warpgroup * space.kernels.threads / family.WARPGROUP).astype(np.int64)
