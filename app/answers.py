@@ -79,7 +79,9 @@ def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:
     config = Config.from_dict(body["config"])
     identity = None
     if config.family == sm90_gemm.NAME:
-        identity = kernel_id(sm90_gemm.compile_key(config, body["problem"]["dtype"]))
+        problem = Problem(**body["problem"])
+        key = sm90_gemm.compile_key(config, problem.dtype, problem.kernel_layout)
+        identity = kernel_id(key)
     return {**body, "kernel": {"id": identity, **body["kernel"]}}
 
 

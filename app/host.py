@@ -8,6 +8,7 @@ from kernels.host import HostGpu, host_gpu, match_profile
 from solver.device import load_profile
 from solver.errors import InvalidProblem
 from solver.problem import Problem
+from solver.report import memory_bytes
 
 FALLBACK_DEVICE = "h200"
 
@@ -36,10 +37,11 @@ def detect_host() -> Host:
 
 
 def check_memory(problem: Problem, gpu: HostGpu) -> None:
-    """Raise InvalidProblem where A, B and C alone are more than the GPU's memory."""
-    if problem.operand_bytes > gpu.memory_bytes:
+    """Raise InvalidProblem where A, B, C and copies of these are more than the GPU's memory."""
+    needed = memory_bytes(problem, "calibrated")
+    if needed > gpu.memory_bytes:
         raise InvalidProblem(
             "m",
-            f"A, B and C must fit the GPU's memory of {gpu.memory_bytes} bytes, "
-            f"they take {problem.operand_bytes}",
+            f"A, B and C, and copies of those that TMA can't take as they lie, must fit the GPU's "
+            f"memory of {gpu.memory_bytes} bytes, they take {needed}",
         )

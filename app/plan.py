@@ -6,12 +6,11 @@ candidates, the pick among them, of which the bench reports the fastest.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.sources import source_hash
+from kernels.sources import commit, source_hash
 from solver.engine import Engine
 from solver.problem import Problem
 from solver.question import Question
@@ -53,21 +52,3 @@ def make_plan(
         "source_hash": source_hash(),
         "rows": rows,
     }
-
-
-def commit() -> str | None:
-    """The commit of the project's own checkout; None where this is no checkout."""
-    here = Path(__file__).resolve().parents[1]
-    if not (here / ".git").exists():
-        return None
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()

@@ -120,9 +120,7 @@ def _solve_once(engine: Engine, question: Question) -> dict[str, Any]:
     ended = time.perf_counter()
     proof = solution.proof if solution and isinstance(solution.proof, Proof) else None
     return {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
+        **problem.to_dict(),
         "configurations": solution.space.allowed.size if solution else 0,
         "groups": proof.groups if proof else 0,
         "refuted_exactly": proof.refuted_exactly if proof else 0,

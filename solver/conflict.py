@@ -70,7 +70,7 @@ def find_conflict(table: Table, constraints: Constraints) -> Unsatisfiable:
     """The conflict of constraints that no row of ``table`` satisfies.
 
     ``table`` is priced without them, so that ``works.active`` is the most CTAs a row can have;
-    it may have any fewer.
+    it may have any fewer that are whole clusters.
     """
     cases = _Cases.of(table, constraints.bounds)
     core = list(range(len(constraints.bounds)))
@@ -94,7 +94,7 @@ def broken_sets(table: Table, bounds: Sequence[Bound]) -> tuple[tuple[int, ...],
 @dataclass(frozen=True, slots=True)
 class _Cases:
     """Which bounds each row breaks, those on SMs apart: a row may have any number of CTAs up
-    to ``most``.
+    to ``most`` that ``cluster`` divides.
 
     ``mask`` [R] has bit i set where the row breaks bound i; ``mask_at`` the same for each
     number of CTAs, from 0 (which none may have: all bits set).
@@ -105,6 +105,7 @@ class _Cases:
     work: Ticks
     kernel: Ticks
     most: Ticks
+    cluster: Ticks
     mask: Ticks
     mask_at: Ticks
 
@@ -122,18 +123,23 @@ class _Cases:
             of_works, column = table.column(bound.variable)
             broken = np.where(bound.holds(column), 0, 1 << i)
             mask |= broken[work if of_works else kernel]
-        return cls(table, bounds, work, kernel, most, mask, mask_at)
+        return cls(table, bounds, work, kernel, most, table.works.cluster[work], mask, mask_at)
 
     def _rows(self, bits: int) -> Ticks:
         """Rows that break none of the bounds in ``bits`` with some number of CTAs."""
-        counts = self._counts(bits)
-        if not counts.size:
-            return counts
-        return np.flatnonzero((self.mask & bits == 0) & (self.most >= counts[0]))
+        found = np.zeros(len(self.mask), dtype=bool)
+        for ctas in np.unique(self.cluster):
+            counts = self._counts(bits, ctas)
+            if counts.size:
+                found |= (self.cluster == ctas) & (self.most >= counts[0])
+        return np.flatnonzero(found & (self.mask & bits == 0))
 
-    def _counts(self, bits: int) -> Ticks:
-        """Numbers of CTAs that break none of the bounds in ``bits``, ascending."""
-        return 1 + np.flatnonzero(self.mask_at[1:] & bits == 0)
+    def _counts(self, bits: int, ctas: int) -> Ticks:
+        """Numbers of CTAs in clusters of ``ctas`` that break none of the bounds in ``bits``,
+        ascending."""
+        counts: Ticks = np.arange(ctas, len(self.mask_at), ctas)
+        allowed: Ticks = counts[self.mask_at[counts] & bits == 0]
+        return allowed
 
     def satisfiable(self, members: Sequence[int]) -> bool:
         """Whether some row satisfies these bounds."""
@@ -142,10 +148,11 @@ class _Cases:
     def broken(self, members: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Distinct sets of members, by position, that a row with some CTAs breaks."""
         bits = sum(1 << i for i in members)
-        seen = set()
-        for mask in np.unique(self.mask & bits):
-            most = int(self.most[self.mask & bits == mask].max())
-            seen |= set((mask | self.mask_at[1 : most + 1] & bits).tolist())
+        seen: set[int] = set()
+        masks = self.mask & bits
+        for mask, ctas in np.unique(np.stack([masks, self.cluster], axis=1), axis=0):
+            most = int(self.most[(masks == mask) & (self.cluster == ctas)].max())
+            seen |= set((mask | self.mask_at[ctas : most + 1 : ctas] & bits).tolist())
         return tuple(
             tuple(at for at, i in enumerate(members) if mask >> i & 1) for mask in sorted(seen)
         )
@@ -158,8 +165,13 @@ class _Cases:
         if not rows.size:
             return Relaxation(bound, None)
         if bound.variable == "sms":
-            counts = self._counts(others)
-            values = counts[counts <= self.most[rows].max()]
+            values = np.concatenate(
+                [
+                    counts[counts <= self.most[rows[self.cluster[rows] == ctas]].max()]
+                    for ctas in np.unique(self.cluster[rows])
+                    for counts in (self._counts(others, ctas),)
+                ]
+            )
         else:
             of_works, column = self.table.column(bound.variable)
             values = column[(self.work if of_works else self.kernel)[rows]]

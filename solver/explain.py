@@ -13,6 +13,7 @@ import numpy as np
 from solver.config import Config
 from solver.engine import Engine
 from solver.errors import InvalidInput
+from solver.families import sm90_gemm, sm90_gemm_cost
 from solver.flips import (
     CONSTANT_STEPS,
     LIFTED,
@@ -25,8 +26,9 @@ from solver.flips import (
 )
 from solver.objective import Pareto, Ranking
 from solver.pick import Row, best_rows, find_row
+from solver.problem import VECTOR_BYTES
 from solver.question import Question
-from solver.report import RANK_WORDS, answer_body, predicted
+from solver.report import RANK_WORDS, answer_body, predicted, problem_words
 from solver.solution import Solution
 from solver.table import Table
 from solver.units import us_from_ticks
@@ -55,6 +57,8 @@ FIELD_WORDS = {
     "dma_warps": "DMA warps",
     "math_warpgroups": "MATH warpgroups",
     "register_split": "register split",
+    "cluster_m": "CTAs of a cluster along m",
+    "cluster_n": "CTAs of a cluster along n",
     "split_k": "split-K",
     "raster_group": "raster group",
 }
@@ -96,6 +100,7 @@ def explain(
     limits = sorted((*binds, *tighter), key=lambda flip: flip.change)
     kept = (
         "problem",
+        "copied_operands",
         "model",
         "model_version",
         "cache",
@@ -112,6 +117,7 @@ def explain(
         "text": [
             _headline(solution, body),
             _time(body["predicted"]),
+            *_detours(solution, body["copied_operands"]),
             _binds(solution, binds),
             *_rivals(solution, runner_up, other),
             *_limit_changes(solution, sorted(tighter, key=lambda flip: flip.change)),
@@ -165,7 +171,7 @@ def _headline(solution: Solution, body: dict[str, Any]) -> str:
     told = "".join(f" {each}," for each in settings)
     count = solution.space.allowed.size
     return (
-        f"For {p.m} x {p.n} x {p.k} in {p.dtype} on {solution.device.title},{told} the pick is "
+        f"For {problem_words(p)} on {solution.device.title},{told} the pick is "
         f"{_phrase(solution.pick.config)}: {figures['time_us']:.2f} µs predicted, {shown} "
         f"the first of {count:,} {allowed} configuration{'s' if count > 1 else ''} by {first}."
     )
@@ -179,6 +185,24 @@ def _time(figures: dict[str, Any]) -> str:
         if value > 0
     ]
     return f"Its time is {_listing(shares)}. What bounds it is {BOUND_WORDS[figures['bound']]}."
+
+
+def _detours(solution: Solution, copied: list[str]) -> Iterable[str]:
+    """What operands cost a launch that TMA can't take as they lie."""
+    problem = solution.question.problem
+    if copied:
+        names = _listing([name.upper() for name in copied])
+        them, lie = ("it", "it lies") if len(copied) == 1 else ("them", "they lie")
+        copy_us = sm90_gemm_cost.copy_us(problem, solution.device)
+        yield (
+            f"TMA can't take {names} as {lie}: lines must start on {VECTOR_BYTES} bytes. Each "
+            f"launch first copies {them} into an aligned buffer, {copy_us:.2f} µs of its set-up."
+        )
+    if solution.question.model != "paper" and not sm90_gemm.stores_by_tma(problem):
+        yield (
+            "C is stored element by element: its rows do not all start and end on "
+            f"{VECTOR_BYTES} bytes."
+        )
 
 
 def _share(share: float) -> str:
@@ -309,6 +333,10 @@ def _phrase(config: Config) -> str:
         words.append(f"{config.dma_warps} DMA warps")
     if config.register_split:
         words.append("registers split by role")
+    if config.cluster_m > 1:
+        words.append(f"clusters of {config.cluster_m} CTAs that share B")
+    if config.cluster_n > 1:
+        words.append(f"clusters of {config.cluster_n} CTAs that share A")
     if config.split_k > 1:
         words.append(f"split-K {config.split_k}")
     if config.raster_group > 1:

@@ -161,15 +161,14 @@ def front(table: Table, objective: Json, constraints: Json | None = None) -> lis
 def sat_subsets(table: Table, given: Sequence[Atom]) -> set[frozenset[int]]:
     """Which subsets of atoms some row satisfies, each subset as indices into ``given``.
 
-    ``table`` is priced without constraints, so that ``works.active`` is min(units of work, the
-    device's SMs): atoms on ``sms`` are satisfied together by a row where they leave some number
-    of CTAs from 1 to that. Raises ValueError for more atoms than ATOMS_MAX.
+    ``table`` is priced without constraints, so that ``works.active`` is the most CTAs a row can
+    have: atoms on ``sms`` are satisfied together by a row where they leave some number of whole
+    clusters up to that. Raises ValueError for more atoms than ATOMS_MAX.
     """
     if len(given) > ATOMS_MAX:
         raise ValueError(f"at most {ATOMS_MAX} atoms, got {len(given)}")
     work, kernel = table.rows(np.arange(len(table.first)))
-    most = table.works.active[work]
-    grids = np.arange(1, int(most.max(initial=0)) + 1)
+    grids = np.arange(1, int(table.works.active.max(initial=0)) + 1)
     holds = [
         _holds(grids if path == "sms" else _column(table, work, kernel, path), relation, value)
         for path, relation, value in given
@@ -184,10 +183,28 @@ def sat_subsets(table: Table, given: Sequence[Atom]) -> set[frozenset[int]]:
                     left &= holds[i]
                 else:
                     rows &= holds[i]
-            fewest = grids[left].min(initial=len(grids) + 1)
-            if (rows & (most >= fewest)).any():
+            if (rows & _launchable(table, work, grids[left])).any():
                 found.add(frozenset(subset))
     return found
+
+
+def _launchable(table: Table, work: Ticks, grids: Ticks) -> Mask:
+    """Which rows of a table priced without constraints can have one of so many CTAs. Shape [R].
+
+    A row has up to ``works.active``, in whole clusters.
+    """
+    most, cluster = table.works.active[work], _cluster(table)[work]
+    mask = np.zeros(len(work), dtype=bool)
+    for size in set(cluster.tolist()):
+        fitting = grids[grids % size == 0]
+        if fitting.size:
+            mask |= (cluster == size) & (most >= fitting.min())
+    return mask
+
+
+def _cluster(table: Table) -> Ticks:
+    """CTAs of a cluster of each work. Shape [W]."""
+    return table.works.config["cluster_m"] * table.works.config["cluster_n"]
 
 
 def is_minimal_core(table: Table, core: Sequence[Atom]) -> bool:
@@ -213,12 +230,14 @@ def least_change(table: Table, given: Sequence[Atom], index: int) -> Any:
             grids = grids[_holds(grids, relation_, value_)]
         else:
             rows &= _holds(_column(table, work, kernel, other), relation_, value_)
-    if grids.size:
-        rows &= most >= grids.min()
-    if not grids.size or not rows.any():
+    rows &= _launchable(table, work, grids)
+    if not rows.any():
         return None
     if path == "sms":
-        reachable = [int(g) for g in grids if g <= most[rows].max()]
+        launches = set(zip(most[rows].tolist(), _cluster(table)[work[rows]].tolist(), strict=True))
+        reachable = [
+            g for g in grids.tolist() if any(g <= top and g % size == 0 for top, size in launches)
+        ]
     else:
         reachable = sorted(set(_column(table, work[rows], kernel[rows], path).tolist()))
     bounds = value if relation == "in" else [value]

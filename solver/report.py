@@ -17,7 +17,7 @@ from solver.solution import Solution, Unfinished
 from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
 
-MODEL_VERSION = "1"
+MODEL_VERSION = "2"
 """Raised with every change of an equation; constants have the profile's hash."""
 
 GIVEN = (
@@ -25,7 +25,8 @@ GIVEN = (
     "its recurrence at tile boundaries: of the Q loads that reach into the next unit the last "
     "alone waits for the unit before",
     "the table: numpy's integer parameters, identified by sha256",
-    "the grid: each configuration launches on the most SMs allowed that it has work for",
+    "the grid: each configuration launches on the most SMs allowed that it has work for, in whole "
+    "clusters",
     "the legal set: numpy evaluates the limits that bound it",
     "numpy's checks that groups and open rows partition the space, each within its group's bounds, "
     "and that the rows allowed are the legal ones within the constraints",
@@ -57,7 +58,8 @@ def answer_body(solution: Solution) -> dict[str, Any]:
     body = {
         "problem": problem.to_dict(),
         "operand_bytes": problem.operand_bytes,
-        "fits_device_memory": problem.operand_bytes <= device.limit("memory_bytes"),
+        "copied_operands": copied_operands(problem, question.model),
+        "fits_device_memory": memory_bytes(problem, question.model) <= device.limit("memory_bytes"),
         "model_version": MODEL_VERSION,
         **question.to_dict(),
         "config": best.config.to_dict(),
@@ -89,6 +91,7 @@ def simulation_body(
     asked = question.to_dict()
     return {
         "problem": question.problem.to_dict(),
+        "copied_operands": copied_operands(question.problem, question.model),
         "model_version": MODEL_VERSION,
         **{name: asked[name] for name in ("model", "cache", "divergence")},
         "config": row.config.to_dict(),
@@ -101,6 +104,36 @@ def simulation_body(
         "optimum": {"config": best.config.to_dict(), "time_us": us_from_ticks(best.time)},
         "device": describe_device(device, question.model),
     }
+
+
+def problem_words(problem: Problem) -> str:
+    """A problem in a phrase, what is usual left out but for the layout."""
+    p = problem
+    lies = [
+        p.layout,
+        *([f"C in {p.out}"] if p.out != p.dtype else []),
+        *(
+            f"ld{name} {matrix.pitch}"
+            for name, matrix in (("a", p.a), ("b", p.b), ("c", p.c))
+            if matrix.pitch != matrix.length
+        ),
+        *(
+            f"{name}_offset {matrix.offset}"
+            for name, matrix in (("a", p.a), ("b", p.b), ("c", p.c))
+            if matrix.offset
+        ),
+    ]
+    return f"{p.m} x {p.n} x {p.k} in {p.dtype} ({', '.join(lies)})"
+
+
+def copied_operands(problem: Problem, model: str) -> list[str]:
+    """Operands that a launch first copies into aligned buffers; model paper has no launch."""
+    return [] if model == "paper" else list(sm90_gemm.copied_operands(problem))
+
+
+def memory_bytes(problem: Problem, model: str) -> int:
+    """Device memory that a launch takes: A, B and C, and the copies made of A and B."""
+    return problem.storage_bytes if model == "paper" else sm90_gemm.memory_bytes(problem)
 
 
 def launch(table: Table, row: Row) -> dict[str, Any]:

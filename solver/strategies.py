@@ -33,7 +33,7 @@ from solver.table import Mask, Table
 from solver.units import us_from_ticks
 
 LAYER_FIELDS = ("tile_m", "tile_n", "tile_k", "math_warpgroups")
-PLAIN = {"split_k": 1, "raster_group": 1, "mma_in_flight": 0}
+PLAIN = {"split_k": 1, "raster_group": 1, "mma_in_flight": 0, "cluster_m": 1, "cluster_n": 1}
 """What the configuration that stands for its layer has, where the layer has such a one."""
 
 KEPT = (1, 4, 16)
@@ -304,9 +304,7 @@ def _shape(about: Comparison, best: Mapping[str, Comparison]) -> dict[str, Any]:
                 "solve_ms": outcome.solve_ms,
             }
     return {
-        "m": problem.m,
-        "n": problem.n,
-        "k": problem.k,
+        **problem.to_dict(),
         "configurations": about.configurations,
         "layers": len(about.ranking),
         "optimum_layer_rank": about.optimum_rank,

@@ -52,6 +52,12 @@ class Works:
     clock_mhz: Ticks
     config: Mapping[str, Ticks]
 
+    @property
+    def cluster(self) -> Ticks:
+        """CTAs of a cluster; a launch has whole clusters. Shape [W]."""
+        ctas: Ticks = self.config["cluster_m"] * self.config["cluster_n"]
+        return ctas
+
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
@@ -164,17 +170,24 @@ class Table:
         return digest.hexdigest()
 
 
-def largest_grid(work_units: Ticks, sms: int, grids: Ticks | None) -> Ticks:
+def largest_grid(
+    work_units: Ticks, sms: int, grids: Ticks | None, cluster: Ticks | int = 1
+) -> Ticks:
     """CTAs launched for so many units of work: the largest allowed count that leaves none idle.
 
-    ``grids`` are the allowed counts, ascending; any up to ``sms`` without. Where none is small
-    enough the count is the unconstrained one, which no allowed count equals.
+    Counts are multiples of ``cluster``, as ``work_units`` is. ``grids`` are the allowed counts,
+    ascending; any up to ``sms`` without. Where none is small enough the count is the
+    unconstrained one, which no allowed count equals.
     """
-    free: Ticks = np.minimum(work_units, sms)
-    if grids is None or not len(grids):
-        return free
-    at = np.searchsorted(grids, work_units, side="right") - 1
-    return np.where(at >= 0, grids[np.maximum(at, 0)], free)
+    count: Ticks = np.minimum(work_units, sms // cluster * cluster)
+    if grids is None:
+        return count
+    for ctas in np.unique(cluster):
+        whole = grids[grids % ctas == 0]
+        if len(whole):
+            at = np.searchsorted(whole, work_units, side="right") - 1
+            count = np.where((cluster == ctas) & (at >= 0), whole[np.maximum(at, 0)], count)
+    return count
 
 
 def part_columns(part: Works | Kernels) -> dict[str, Ticks]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, NoReturn
 
 from app.cli.session import writing
 from app.schemas.faults import shown
+from app.schemas.limits import OFFSET_MAX
 from solver.device import device_names
 from solver.errors import InvalidInput
-from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, OUT_BYTES, Problem
 from solver.question import MODELS, PROOFS
 
 
@@ -62,7 +64,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_problem(parser: argparse.ArgumentParser) -> None:
-    """M N K, --dtype and --layout, and --json."""
+    """M N K, how the operands lie in memory, and --json."""
     for name, words in (
         ("m", "rows of A and C"),
         ("n", "columns of B and C"),
@@ -72,7 +74,30 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
             name, metavar=name.upper(), type=integer(name, 1, MAX_EXTENT), help=words
         )
     parser.add_argument("--dtype", default="bf16", metavar="|".join(ELEMENT_BYTES))
-    parser.add_argument("--layout", default="tn", metavar="|".join(LAYOUTS))
+    parser.add_argument(
+        "--out-dtype", metavar="|".join(OUT_BYTES), help="C's type; that of A and B"
+    )
+    parser.add_argument(
+        "--layout",
+        default="tn",
+        metavar="|".join(LAYOUTS),
+        help="first letter A as MxK, second B as KxN; t row-major, n column-major (tn)",
+    )
+    for name in "abc":
+        pitch, offset = f"ld{name}", f"{name}_offset"
+        parser.add_argument(
+            f"--{pitch}",
+            type=integer(pitch, 1, MAX_EXTENT),
+            metavar="N",
+            help=f"elements from a row or column of {name.upper()} to the next; packed",
+        )
+        parser.add_argument(
+            f"--{name}-offset",
+            type=integer(offset, 0, OFFSET_MAX),
+            default=0,
+            metavar="N",
+            help=f"elements from a 16-byte boundary to {name.upper()}'s first; 0",
+        )
     add_json(parser)
 
 
@@ -144,6 +169,4 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def problem_of(arguments: argparse.Namespace) -> Problem:
     """The problem that the arguments name."""
-    return Problem(
-        arguments.m, arguments.n, arguments.k, dtype=arguments.dtype, layout=arguments.layout
-    )
+    return Problem(**{field.name: getattr(arguments, field.name) for field in fields(Problem)})

@@ -20,9 +20,12 @@ from solver.bench_memory import bench_memory
 from solver.constraints import NONE, Constraints
 from solver.objective import DEFAULT, Objective, objective_from_dict
 from solver.strategies import bench_strategies
-from solver.suites import load_suite, suite_names
+from solver.suites import OPTIONAL, load_suite, suite_names
 
-SUITE_HELP = f"{', '.join(suite_names())} or a CSV file with the columns m, n and k"
+SUITE_HELP = (
+    f"{', '.join(suite_names())} or a CSV file with the columns m, n, k and any of "
+    f"{', '.join(OPTIONAL)}"
+)
 
 
 def add_kinds(kinds: Any) -> None:

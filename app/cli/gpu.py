@@ -64,7 +64,9 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
     with session.waiting("compiling"):
         answer = _choose(arguments, problem, device)
         config = Config.from_dict(answer["config"])
-        compiled = compile_kernel(sm90_gemm.compile_key(config, problem.dtype))
+        compiled = compile_kernel(
+            sm90_gemm.compile_key(config, problem.dtype, problem.kernel_layout)
+        )
         check_compiled(compiled, config, load_profile(device))
     if arguments.out is not None:
         write_whole(arguments.out, compiled.cubin)

@@ -10,6 +10,8 @@ from rich import box
 from rich.table import Table
 
 from solver.config import Config
+from solver.problem import Problem
+from solver.report import memory_bytes, problem_words
 
 Body = Mapping[str, Any]
 DEFAULTS = {field.name: field.default for field in fields(Config)}
@@ -27,8 +29,7 @@ def pairs(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
 
 def title_of(body: Body) -> str:
     """The problem and the device, for a table's head."""
-    p = body["problem"]
-    problem = f"{p['m']} x {p['n']} x {p['k']} {p['dtype']} ({p['layout']})"
+    problem = problem_words(Problem(**body["problem"]))
     settings = [
         *(["the published model"] if body["model"] == "paper" else []),
         *([f"divergence {body['divergence']:g}"] if body["divergence"] != 1 else []),
@@ -71,9 +72,14 @@ def predicted_rows(p: Body) -> list[tuple[str, Any]]:
 def warning_rows(body: Body) -> list[tuple[str, Any]]:
     """What the reader of an answer must know, where there is anything."""
     warnings = []
+    if copied := body["copied_operands"]:
+        names = " and ".join(name.upper() for name in copied)
+        warnings.append(("copied first", f"{names}: TMA can't take a line off 16 bytes"))
     if not body.get("fits_device_memory", True):
-        size = f"A, B and C take {body['operand_bytes'] / 1e9:,.0f} GB"
-        warnings.append(("does not fit", f"{size}: the answer is the model's alone"))
+        needed = memory_bytes(Problem(**body["problem"]), body["model"])
+        warnings.append(
+            ("does not fit", f"it takes {needed / 1e9:,.0f} GB: the answer is the model's alone")
+        )
     if missing := body["device"]["must_measure"]:
         warnings.append(("not yet measured", ", ".join(missing)))
     return warnings

@@ -14,6 +14,7 @@ from app.schemas.objectives import (
     WeightedRequest,
 )
 from app.schemas.parts import (
+    CopiedOperands,
     DeviceUsed,
     Event,
     Kernel,
@@ -112,7 +113,8 @@ class OptimizeAnswer(Shape):
     """The first configuration of what is allowed, and the proof that it is."""
 
     problem: ProblemShape
-    operand_bytes: int = Field(description="bytes of A, B and C")
+    operand_bytes: int = Field(description="bytes of A's, B's and C's elements")
+    copied_operands: CopiedOperands
     fits_device_memory: bool = Field(
         description="false: the answer is the model's alone, no launch is possible"
     )
@@ -147,6 +149,7 @@ class SimulateAnswer(Shape):
     """What the model says of one configuration."""
 
     problem: ProblemShape
+    copied_operands: CopiedOperands
     model: str
     model_version: str
     cache: str

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from app.schemas.answers import NotRequested, Objective, Optimal
 from app.schemas.objectives import ConstraintsRequest
-from app.schemas.parts import DeviceUsed, Kernel, Predicted, ProblemShape, Shape
+from app.schemas.parts import CopiedOperands, DeviceUsed, Kernel, Predicted, ProblemShape, Shape
 from app.schemas.questions import ConfigRequest
 
 
@@ -49,6 +49,7 @@ class ExplainAnswer(Shape):
 
     text: list[str] = Field(description="the explanation in words, a paragraph each")
     problem: ProblemShape
+    copied_operands: CopiedOperands
     model: str
     model_version: str
     cache: str

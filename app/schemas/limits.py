@@ -7,6 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from solver.problem import OUT_BYTES, VECTOR_BYTES
+
+OFFSET_MAX = VECTOR_BYTES // min(OUT_BYTES.values()) - 1
+"""Most elements that an operand can start past a 16-byte boundary; of a wide type fewer."""
+
 NAME_LONGEST = 60
 """Longest text that can be a name; a longer one is refused here, so that no message repeats it."""
 

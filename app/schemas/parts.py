@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,11 +14,29 @@ class Shape(BaseModel):
 
 
 class ProblemShape(Shape):
+    """The problem, output type and pitches filled in."""
+
     m: int
     n: int
     k: int
     dtype: str
     layout: str
+    out_dtype: str
+    lda: int
+    ldb: int
+    ldc: int
+    a_offset: int
+    b_offset: int
+    c_offset: int
+
+
+CopiedOperands = Annotated[
+    list[Literal["a", "b"]],
+    Field(
+        description="operands that TMA can't take as they lie: a launch first copies each into "
+        "an aligned buffer"
+    ),
+]
 
 
 class Kernel(Shape):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.schemas.limits import Name, between, one_of
+from app.schemas.limits import OFFSET_MAX, Name, between, one_of
 from app.schemas.objectives import (
     DEFAULT_OBJECTIVE,
     NO_CONSTRAINTS,
@@ -21,7 +21,14 @@ from solver.config import Config
 from solver.constraints import Constraints
 from solver.device import device_names
 from solver.objective import objective_from_dict
-from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
+from solver.problem import (
+    CACHES,
+    ELEMENT_BYTES,
+    LAYOUTS,
+    MAX_EXTENT,
+    OUT_BYTES,
+    Problem,
+)
 from solver.question import (
     DIVERGENCE_MAX,
     MODELS,
@@ -32,6 +39,21 @@ from solver.question import (
 )
 
 Extent = Annotated[int, Field(json_schema_extra=between(1, MAX_EXTENT))]
+Pitch = Annotated[
+    int | None,
+    Field(
+        description="elements from a row (t) or column (n) to the next, no less than it holds; "
+        "null: packed",
+        json_schema_extra=between(1, MAX_EXTENT),
+    ),
+]
+Offset = Annotated[
+    int,
+    Field(
+        description="elements from a 16-byte boundary to the first; fewer than fill 16 bytes",
+        json_schema_extra=between(0, OFFSET_MAX),
+    ),
+]
 Device = Annotated[
     Name | None,
     Field(
@@ -72,7 +94,7 @@ class Request(BaseModel):
 
 
 class ProblemRequest(Request):
-    """C[m, n] = A[m, k] · B[k, n]."""
+    """C[m, n] = A[m, k] · B[k, n], and how its operands lie in memory."""
 
     m: Extent = Field(description="rows of A and C")
     n: Extent = Field(description="columns of B and C")
@@ -83,10 +105,19 @@ class ProblemRequest(Request):
         description="first letter A as M×K, second B as K×N; t row-major, n column-major",
         json_schema_extra=one_of(LAYOUTS),
     )
+    out_dtype: Name | None = Field(
+        None, description="C's type; null: dtype", json_schema_extra=one_of([*OUT_BYTES, None])
+    )
+    lda: Pitch = None
+    ldb: Pitch = None
+    ldc: Pitch = None
+    a_offset: Offset = 0
+    b_offset: Offset = 0
+    c_offset: Offset = 0
 
     def problem(self) -> Problem:
         """The solver's problem; InvalidProblem names the field and the limit."""
-        return Problem(self.m, self.n, self.k, self.dtype, self.layout)
+        return Problem(**{name: getattr(self, name) for name in ProblemRequest.model_fields})
 
 
 class ConfigRequest(Request):
@@ -147,6 +178,7 @@ class OptimizeRequest(ProblemRequest):
         json_schema_extra={
             "examples": [
                 {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"},
+                {"m": 300, "n": 500, "k": 777, "layout": "tt", "out_dtype": "fp32", "ldb": 512},
                 {
                     "m": 4096,
                     "n": 4096,

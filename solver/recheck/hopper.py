@@ -20,7 +20,8 @@ STAGES = range(2, 13)
 SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 GROUPS = (1, 2, 4, 8, 16)
 ACCUMULATORS_MAX = 208  # per thread
-SPLIT_REGISTERS = {2: 128 * (40 + 2 * 232), 3: 128 * (32 + 3 * 160)}  # asked for by setmaxnreg
+CLUSTERS = ((1, 1), (2, 1), (1, 2))  # CTAs along m that share B, along n that share A
+SPLIT_REGISTERS = {2: 128 * (40 + 2 * 232), 3: 128 * (40 + 3 * 152)}  # asked for by setmaxnreg
 UNITS_MAX = 2**31 - 1
 SLOTS_MIN = 2
 
@@ -54,7 +55,7 @@ def hopper_space(question: Question, profile: Profile) -> Space:
         profile.limits["registers_per_sm"],
         profile.limits["threads_per_block"],
     )
-    built = built_kernels(block, question.dtype, question.element_bytes)
+    built = built_kernels(block, question.kernel_layout, question.element_bytes)
     warpgroup_ticks = profile.models[NAME]["launch_warpgroup_us"] * TICKS_PER_US
     kernels = tuple(
         Kernel(
@@ -67,8 +68,6 @@ def hopper_space(question: Question, profile: Profile) -> Space:
                 "stages": each.stages,
                 "dma_warps": each.dma_warps,
                 "register_split": each.register_split,
-                "cluster_m": 1,
-                "cluster_n": 1,
             },
         )
         for each in built
@@ -82,15 +81,15 @@ def hopper_space(question: Question, profile: Profile) -> Space:
 
 
 @lru_cache(maxsize=16)
-def built_kernels(block: Block, dtype: str, element_bytes: int) -> tuple[Built, ...]:
+def built_kernels(block: Block, layout: str, element_bytes: int) -> tuple[Built, ...]:
     """The kernels that a block can hold, sorted by shape; of one shape by register split,
     stages and DMA warps."""
     registers = read_registers().by_kernel
     found: list[Built] = []
-    for shape in _shapes():
+    for shape in _shapes(step_n(layout)):
         for register_split in (0, 1):
             name = (
-                f"{dtype}_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}"
+                f"{layout}_{shape.tile_m}x{shape.tile_n}x{shape.tile_k}"
                 f"_w{shape.math_warpgroups}_r{register_split}_f{shape.mma_in_flight}"
             )
             if name in registers:
@@ -98,14 +97,19 @@ def built_kernels(block: Block, dtype: str, element_bytes: int) -> tuple[Built, 
     return tuple(found)
 
 
-def _shapes() -> Iterator[Shape]:
-    """Tiles whose accumulators fit, in ascending order of their fields."""
+def _shapes(step: int) -> Iterator[Shape]:
+    """Tiles whose accumulators fit, tile_n a multiple of ``step``, in ascending order of their
+    fields."""
     shapes = [
-        Shape(tile_m, tile_n, tile_k, mma_in_flight, warpgroups)
+        Shape(tile_m, tile_n, tile_k, mma_in_flight, warpgroups, cluster_m, cluster_n)
         for tile_m, warpgroups in TILES_M
         for tile_n in TILES_N
+        if tile_n % step == 0
         for tile_k in TILES_K
         for mma_in_flight in (0, 1)
+        for cluster_m, cluster_n in CLUSTERS
+        # Two CTAs that share B each load half of it, in whole blocks of 8 columns.
+        if cluster_m == 1 or tile_n % 16 == 0
     ]
     return (
         shape
@@ -150,12 +154,19 @@ def _slices(built: tuple[Built, ...]) -> Mapping[Shape, range]:
 
 def launches(question: Question, shape: Shape, sms: int) -> Iterator[tuple[int, int]]:
     """(split_k, raster_group) that are legal for the problem, in order."""
+    # Half of a staged chunk of fp32 must be a whole block of 8 columns.
+    step = 16 if question.out_dtype == "fp32" else step_n(question.kernel_layout)
+    tiles_n_allowed = [n for n in TILES_N if n % step == 0]
     widest_m = -(-question.m // 64) * 64
-    widest_n = next((n for n in TILES_N if n >= question.n), TILES_N[-1])
-    if shape.tile_m > widest_m or shape.tile_n > widest_n:
+    widest_n = next((n for n in tiles_n_allowed if n >= question.n), tiles_n_allowed[-1])
+    if shape.tile_n % step or shape.tile_m > widest_m or shape.tile_n > widest_n:
         return
     tiles_m = -(-question.m // shape.tile_m)
-    tiles = tiles_m * -(-question.n // shape.tile_n)
+    tiles_n = -(-question.n // shape.tile_n)
+    # No CTA of a cluster may lie wholly outside.
+    if tiles_m % shape.cluster_m or tiles_n % shape.cluster_n or shape.cluster > sms:
+        return
+    tiles = tiles_m * tiles_n
     k_iterations = -(-question.k // shape.tile_k)
     for split_k in SPLITS:
         units = tiles * split_k
@@ -165,5 +176,10 @@ def launches(question: Question, shape: Shape, sms: int) -> Iterator[tuple[int, 
         if split_k > 1 and tiles * (split_k - 1) >= 2 * sms:
             continue
         for group in GROUPS:
-            if group == 1 or (group <= tiles_m and units > sms):
+            if group == 1 or (group <= tiles_m // shape.cluster_m and units > sms):
                 yield split_k, group
+
+
+def step_n(layout: str) -> int:
+    """What tile_n is a multiple of: wgmma transposes B from rows of at least 32 bytes."""
+    return 8 if layout[1] == "n" else 16

@@ -10,12 +10,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from solver.recheck.problem import Operand
 from solver.recheck.question import Question
 from solver.recheck.shipped import Profile
 from solver.recheck.space import TICKS_PER_US, Work, largest_grid
 
-L2_LINE_BYTES = 128
-TMA_ROW_BYTES = 16
+LINE_BYTES = 128  # of the L2, and of a row that TMA writes at a time
+TMA_PIECE_BYTES = 16
+COPY_STEP = 64  # elements: an aligned copy has lines of whole rows, or of a part that divides one
+COPY_LEAST = 8
 Constants = Mapping[str, float]
 
 
@@ -28,6 +31,18 @@ class Shape:
     tile_k: int
     mma_in_flight: int
     math_warpgroups: int
+    cluster_m: int
+    cluster_n: int
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster: ``cluster_m`` of them share B, ``cluster_n`` share A."""
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def chunk_n(self) -> int:
+        """Columns that an epilogue stores at a time."""
+        return math.gcd(self.tile_n, 64)
 
     @property
     def row_blocks(self) -> int:
@@ -56,7 +71,7 @@ def price_work(
     constant = profile.models["sm90_gemm"]
     launch = _launch(question, profile, shape, split_k, group)
     alone, math_cycles = _math(constant, shape)
-    own, l2, memory = _loads(constant, question, shape, launch)
+    own, l2, memory = _loads(profile, question, shape, launch)
     at_full_clock = _joined(constant, own, l2, memory, 1.0)
     clock_ghz = _clock(constant, shape, launch, max(math_cycles, at_full_clock))
     slowdown = clock_ghz / constant["clock_ghz"]
@@ -81,7 +96,7 @@ def price_work(
         iterations=launch.iterations,
         units=launch.units,
         waves=1,
-        fixed=round(constant["launch_us"] * TICKS_PER_US),
+        fixed=round(_launch_us(constant, question, shape) * TICKS_PER_US),
         store=ticks(store),
         active=launch.active,
         load_path=paths.index(max(paths)),
@@ -92,6 +107,8 @@ def price_work(
             "tile_k": shape.tile_k,
             "mma_in_flight": shape.mma_in_flight,
             "math_warpgroups": shape.math_warpgroups,
+            "cluster_m": shape.cluster_m,
+            "cluster_n": shape.cluster_n,
             "split_k": split_k,
             "raster_group": group,
         },
@@ -104,7 +121,7 @@ def _launch(
     tiles_m = -(-question.m // shape.tile_m)
     tiles_n = -(-question.n // shape.tile_n)
     work_units = tiles_m * tiles_n * split_k
-    active = largest_grid(work_units, profile.limits["sms"], question.bounds)
+    active = largest_grid(work_units, profile.limits["sms"], question.bounds, shape.cluster)
     k_iterations = -(-question.k // shape.tile_k)
     return _Launch(
         tiles_m=tiles_m,
@@ -118,6 +135,37 @@ def _launch(
     )
 
 
+def _launch_us(constant: Constants, question: Question, shape: Shape) -> float:
+    """What precedes the kernel's set-up: launch, and aligned copies of A and B where needed."""
+    launch_us = constant["launch_us"] + (shape.cluster > 1) * constant["launch_cluster_us"]
+    copied = _copied(question)
+    if not copied:
+        return launch_us
+    moved = sum(x.lines * x.length * x.element_bytes + _copy_bytes(x) for x in copied)
+    return launch_us + (constant["copy_launch_us"] + moved / constant["copy_bytes_per_us"])
+
+
+def _copied(question: Question) -> list[Operand]:
+    """Operands that TMA can't read as they lie."""
+    return [each for each in (question.a, question.b) if not each.is_aligned]
+
+
+def _copy_bytes(operand: Operand) -> int:
+    """Bytes of an operand's aligned copy."""
+    step = COPY_LEAST
+    while step < operand.length and step < COPY_STEP:
+        step *= 2
+    pitch = -(-operand.length // step) * step
+    return operand.lines * pitch * operand.element_bytes
+
+
+def _is_odd(operand: Operand) -> bool:
+    """Whether what TMA reads has lines that start within one of the L2; a copy has none."""
+    if not operand.is_aligned or operand.lines == 1:
+        return False
+    return operand.pitch * operand.element_bytes % LINE_BYTES != 0
+
+
 def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
     """(X, C): one warpgroup's iteration alone, and of all that share the tensor cores."""
     columns = max(shape.tile_n, constant["mma_min_n"])
@@ -128,54 +176,79 @@ def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
 
 
 def _loads(
-    constant: Constants, question: Question, shape: Shape, launch: _Launch
+    profile: Profile, question: Question, shape: Shape, launch: _Launch
 ) -> tuple[float, float, float]:
     """Load occupancy of the SM's own path, of its share of L2, of its share of memory."""
+    constant = profile.models["sm90_gemm"]
     size, active = question.element_bytes, launch.active
     row_bytes = shape.tile_k * size
-    box_m = min(shape.tile_m, -(-question.m // 8) * 8)
-    box_n = min(shape.tile_n, -(-question.n // 8) * 8)
-    a_bytes, b_bytes = box_m * row_bytes, box_n * row_bytes
-    odd = question.k * size % L2_LINE_BYTES != 0
+    asked_m, asked_n = _asked_rows(question, shape)
+    a_bytes, b_bytes = asked_m * row_bytes, asked_n * row_bytes
+    a_odd, b_odd = _is_odd(question.a), _is_odd(question.b)
+    # Where B does not run along k its rows are a chunk wide, and short ones are slower.
+    narrow = 0.0 if question.b_runs_along_k else LINE_BYTES / (shape.chunk_n * size) - 1
+    penalty = constant["load_odd_pitch_penalty"]
     own = (
-        (a_bytes + b_bytes)
-        * (1 + odd * constant["load_odd_pitch_penalty"])
+        (
+            a_bytes * (1 + a_odd * penalty)
+            + b_bytes * (1 + b_odd * penalty + narrow * constant["load_narrow_penalty"])
+        )
         / constant["load_bytes_per_cycle"]
         + constant["load_issue_cycles"]
         + constant["load_warpgroup_cycles"] * shape.math_warpgroups
+        + (shape.cluster > 1) * constant["load_cluster_cycles"]
     )
 
     cycles_per_us = constant["clock_ghz"] * 1e3
-    rows_together = min(launch.group, launch.tiles_m)
+    together = min(launch.group * shape.cluster_m, launch.tiles_m)
     resident = max(active / launch.split_k, 1.0)
-    sharers_a = max(min(resident / rows_together, float(launch.tiles_n)), 1.0)
-    sharers_b = max(min(float(rows_together), resident), 1.0)
-    outside_rows = (box_m * launch.tiles_m - question.m) / launch.tiles_m + (
-        box_n * launch.tiles_n - question.n
-    ) / launch.tiles_n
-    share = constant["l2_share_exponent"]
+    sharers_a = max(min(resident / together, float(launch.tiles_n)), 1.0)
+    sharers_b = max(min(float(together), resident), 1.0)
+    outside_rows = (asked_m * launch.tiles_m - question.m) / launch.tiles_m / shape.cluster_n + (
+        asked_n * launch.tiles_n - question.n
+    ) / launch.tiles_n / shape.cluster_m
+    # The CTAs of a cluster that share a tile ask for it once.
+    share, penalty = constant["l2_share_exponent"], constant["l2_odd_pitch_penalty"]
+    a_asked = a_bytes / shape.cluster_n / max(sharers_a / shape.cluster_n, 1.0) ** share
+    b_asked = b_bytes / shape.cluster_m / max(sharers_b / shape.cluster_m, 1.0) ** share
     asked = (
-        a_bytes / sharers_a**share
-        + b_bytes / sharers_b**share
+        a_asked * (1 + a_odd * penalty)
+        + b_asked * (1 + b_odd * penalty + narrow * constant["l2_narrow_penalty"])
         + constant["l2_outside_weight"] * (outside_rows * row_bytes)
     )
-    l2 = (
-        asked
-        * (1 + odd * constant["l2_odd_pitch_penalty"])
-        * active
-        / constant["l2_bytes_per_us"]
-        * cycles_per_us
-    )
+    l2 = asked * active / constant["l2_bytes_per_us"] * cycles_per_us
 
     unique = float(size * (question.m + question.n) * question.k)
-    rows_a = min(rows_together * shape.tile_m, question.m)
+    rows_a = min(together * shape.tile_m, question.m)
     rows_b = min(sharers_a * shape.tile_n, float(question.n))
     k_bytes = size * question.k / launch.split_k * min(launch.split_k, active)
     fetched = max(launch.work_units / active * ((rows_a + rows_b) * k_bytes), unique)
-    memory_bytes = question.cold * unique + constant["hbm_refetch_fraction"] * (fetched - unique)
+    # What a copy has just written is in the L2 where it fits.
+    copied = _copied(question)
+    fits = sum(map(_copy_bytes, copied)) <= profile.limits["l2_bytes"]
+    warm = sum(x.lines * x.length * x.element_bytes for x in copied) if fits else 0
+    memory_bytes = (
+        question.cold * (unique - warm)
+        + constant["hbm_refetch_fraction"] * (fetched - unique)
+        + constant["hbm_write_fraction"] * question.c.element_bytes * question.m * question.n
+    )
     iterations = launch.units * launch.iterations  # of the critical CTA
     memory = memory_bytes / constant["hbm_bytes_per_us"] * cycles_per_us / iterations
     return own, l2, memory
+
+
+def _asked_rows(question: Question, shape: Shape) -> tuple[int, int]:
+    """Rows of A and columns of B that are asked for a tile: those that exist, in whole steps.
+
+    A step is a swizzle's 8 rows for each CTA that loads a part; where an operand does not run
+    along k, the width of its rows in shared memory.
+    """
+    step_m = 8 * shape.cluster_n if question.a_runs_along_k else 64
+    step_n = 8 * shape.cluster_m if question.b_runs_along_k else shape.chunk_n
+    return (
+        min(shape.tile_m, -(-question.m // step_m) * step_m),
+        min(shape.tile_n, -(-question.n // step_n) * step_n),
+    )
 
 
 def _joined(constant: Constants, own: float, l2: float, memory: float, slowdown: float) -> float:
@@ -200,14 +273,14 @@ def _stores(
 ) -> tuple[float, float]:
     """(epilogue between two units, what follows the last MATH)."""
     blocks, tile_n = shape.row_blocks, shape.tile_n
-    chunks = blocks * (tile_n // math.gcd(tile_n, 64))
-    unaligned = question.n * question.element_bytes % TMA_ROW_BYTES != 0
-    column = constant["epilogue_column_cycles"] + unaligned * constant["epilogue_unaligned_cycles"]
-    store = (
-        constant["epilogue_cycles"]
-        + constant["epilogue_chunk_cycles"] * chunks
-        + column * blocks * tile_n / 64
-    )
+    c = question.c
+    doubled = c.element_bytes // question.element_bytes  # where C is fp32
+    pieces = blocks * (tile_n // shape.chunk_n) * doubled
+    piece = constant["epilogue_chunk_cycles"] + (doubled > 1) * constant["epilogue_fp32_cycles"]
+    by_tma = c.is_aligned and question.n * c.element_bytes % TMA_PIECE_BYTES == 0
+    by_element = 0 if by_tma else constant["epilogue_unaligned_cycles"]
+    column = constant["epilogue_column_cycles"] + by_element
+    store = constant["epilogue_cycles"] + piece * pieces + column * blocks * tile_n / 64
     if split_k == 1:
         return store, store
     tile_bytes = shape.tile_m * tile_n * 4  # fp32 partials

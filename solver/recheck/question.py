@@ -12,12 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 from solver.recheck.members import choice_faults, inside, integer_faults, object_faults, shown
+from solver.recheck.problem import ELEMENT_BYTES, Operand, operands, problem_faults
 from solver.recheck.shipped import profile_names, read_profile
 
-EXTENT_MAX = 2**31 - 1
-VOLUME_MAX = 2**60
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2}
-ROW_BYTES = 16  # TMA takes rows that are multiples of this
 FAMILY_OF = {"calibrated": "sm90_gemm", "paper": "paper"}
 DIVERGENCE_MAX = 32
 TOP_K_MAX = 64
@@ -88,6 +85,12 @@ class Question:
     n: int
     k: int
     dtype: str
+    out_dtype: str
+    a_runs_along_k: bool
+    b_runs_along_k: bool
+    a: Operand
+    b: Operand
+    c: Operand
     model: str
     cold: bool
     divergence: float
@@ -98,8 +101,13 @@ class Question:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element of A, B and C."""
+        """Bytes of one element of A and B."""
         return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def kernel_layout(self) -> str:
+        """The layout of the kernel that reads A and B as they run."""
+        return ("t" if self.a_runs_along_k else "n") + ("n" if self.b_runs_along_k else "t")
 
 
 def question_faults(document: dict[str, Any]) -> Iterator[str]:
@@ -107,7 +115,7 @@ def question_faults(document: dict[str, Any]) -> Iterator[str]:
     model = document["model"]
     yield from choice_faults("model", model, FAMILY_OF)
     is_paper = model == "paper"
-    yield from _problem_faults(document["problem"], is_paper)
+    yield from problem_faults(document["problem"], is_paper)
     yield from choice_faults(
         "cache", document["cache"], ("cold",) if is_paper else ("cold", "warm")
     )
@@ -118,25 +126,6 @@ def question_faults(document: dict[str, Any]) -> Iterator[str]:
     objective = document["objective"]
     one_answer = type(objective) is dict and objective.get("kind") == "pareto"
     yield from integer_faults("top_k", document["top_k"], 1, 1 if one_answer else TOP_K_MAX)
-
-
-def _problem_faults(problem: Any, is_paper: bool) -> Iterator[str]:
-    faults = list(object_faults("problem", problem, ("m", "n", "k", "dtype", "layout")))
-    if faults:
-        yield from faults
-        return
-    for name in ("m", "n", "k"):
-        faults += integer_faults(f"problem.{name}", problem[name], 1, EXTENT_MAX)
-    faults += choice_faults("problem.dtype", problem["dtype"], ELEMENT_BYTES)
-    faults += choice_faults("problem.layout", problem["layout"], ("tn",))
-    yield from faults
-    if faults:
-        return
-    if problem["m"] * problem["n"] * problem["k"] > VOLUME_MAX:
-        yield f"problem.m times n times k must be at most 2^60, got {shown(problem['m'])}"
-    step = ROW_BYTES // ELEMENT_BYTES[problem["dtype"]]
-    if not is_paper and problem["k"] % step:
-        yield f"problem.k must be a multiple of {step} in model calibrated, got {problem['k']}"
 
 
 def _divergence_faults(divergence: Any, is_paper: bool) -> Iterator[str]:
@@ -266,6 +255,8 @@ def read_question(document: dict[str, Any]) -> Question:
         n=problem["n"],
         k=problem["k"],
         dtype=problem["dtype"],
+        out_dtype=problem["out_dtype"],
+        **operands(problem),
         model=document["model"],
         cold=document["cache"] == "cold",
         divergence=document["divergence"],

@@ -87,15 +87,17 @@ def config_values(work: Work, kernel: Kernel) -> tuple[int, ...]:
     return tuple(values[name] for name in CONFIG_FIELDS)
 
 
-def largest_grid(units: int, sms: int, bounds: Mapping[str, Bound]) -> int:
-    """CTAs launched for so many units of work: the most that the bounds allow, none idle.
+def largest_grid(units: int, sms: int, bounds: Mapping[str, Bound], cluster: int = 1) -> int:
+    """CTAs launched for so many units of work: the most that the bounds allow, none idle, all
+    of whole clusters.
 
     Where they allow none it is what would be launched without them, which they then exclude.
     """
-    most = min(units, sms)
+    most = min(units, sms // cluster * cluster)
     if "sms" not in bounds:
         return most
-    return next((count for count in range(most, 0, -1) if bounds["sms"].allows(count)), most)
+    counts = range(most, 0, -cluster)
+    return next((count for count in counts if bounds["sms"].allows(count)), most)
 
 
 def within(space: Space, bounds: Mapping[str, Bound]) -> Space:

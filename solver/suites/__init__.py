@@ -1,4 +1,4 @@
-"""Suites: named lists of problems, kept as CSV files with the columns m, n, k and dtype.
+"""Suites: named lists of problems, kept as CSV files whose columns are fields of a problem.
 
 ``llm`` holds the products of large language models at several batch sizes, ``paper`` the
 512 cubes' regime of arXiv 2506.11209 (M, N, K up to 1,024). A path to a CSV file of the
@@ -11,14 +11,17 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from solver.errors import InvalidInput
 from solver.problem import Problem
 
 SIZES = ("m", "n", "k")
-OPTIONAL = ("dtype", "layout")
+NAMES = ("dtype", "layout", "out_dtype")
+OPTIONAL = tuple(field.name for field in fields(Problem) if field.name not in SIZES)
 LONGEST_SHOWN = 60
 
 
@@ -52,7 +55,8 @@ def load_suite(suite: str) -> tuple[Problem, ...]:
 
 
 def parse_suite(name: str, text: str) -> tuple[Problem, ...]:
-    """The problems of a CSV text: a header with m, n, k (dtype, layout optional), then rows.
+    """The problems of a CSV text: a header with m, n, k and any other fields of a problem, then
+    rows. An empty cell of such a field is its default.
 
     Raises InvalidInput (field ``suite``) naming the line that breaks a rule.
     """
@@ -62,7 +66,7 @@ def parse_suite(name: str, text: str) -> tuple[Problem, ...]:
     if unknown or len(set(header)) != len(header) or not set(SIZES) <= set(header):
         raise InvalidInput(
             "suite",
-            f"{name}, line 1: the header must name m, n, k and may name dtype and layout, "
+            f"{name}, line 1: the header must name m, n, k and may name {', '.join(OPTIONAL)}, "
             f"got {_shown(header)}",
         )
     problems = [_problem(name, line, header, row) for line, row in rows if any(map(str.strip, row))]
@@ -99,15 +103,17 @@ def _problem(name: str, line: int, header: list[str], row: list[str]) -> Problem
             "suite", f"{name}, line {line}: must have {len(header)} cells, got {len(row)}"
         )
     cells = {column: cell.strip() for column, cell in zip(header, row, strict=True)}
-    sizes = [cells.pop(column) for column in SIZES]
-    if not all(re.fullmatch(r"[+-]?[0-9]{1,20}", size) for size in sizes):
-        raise InvalidInput(
-            "suite",
-            f"{name}, line {line}: m, n and k must be integers of at most 20 digits, "
-            f"got {_shown(row)}",
-        )
-    m, n, k = map(int, sizes)
+    given = {column: cell for column, cell in cells.items() if cell or column in SIZES}
+    numbers = {column: cell for column, cell in given.items() if column not in NAMES}
+    for column, cell in numbers.items():
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", cell):
+            raise InvalidInput(
+                "suite",
+                f"{name}, line {line}: {column} must be an integer of at most 20 digits, "
+                f"got {_shown([cell])}",
+            )
+    values: dict[str, Any] = given | {column: int(cell) for column, cell in numbers.items()}
     try:
-        return Problem(m, n, k, **cells)
+        return Problem(**values)
     except InvalidInput as error:
         raise InvalidInput("suite", f"{name}, line {line}: {error}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -71,6 +73,85 @@ def test_the_pick_simulates_to_the_time_it_was_picked_for(client: TestClient) ->
     assert simulation.gap_to_optimum == 0
     assert simulation.timeline
     assert "simulate;dur=" in response.headers["server-timing"]
+
+
+LAID_OUT = {
+    "m": 30,
+    "n": 50,
+    "k": 77,
+    "dtype": "fp16",
+    "layout": "tt",
+    "out_dtype": "fp32",
+    "lda": 80,
+    "ldb": 56,
+    "ldc": 50,
+    "a_offset": 1,
+    "b_offset": 0,
+    "c_offset": 3,
+}
+
+
+@pytest.mark.parametrize("route", ["/v1/optimize", "/v1/simulate", "/v1/explain"])
+def test_an_answer_repeats_how_the_operands_lie(client: TestClient, route: str) -> None:
+    config = client.post("/v1/optimize", json=LAID_OUT).json()["config"]
+    more = {"config": config} if route == "/v1/simulate" else {}
+    body = client.post(route, json={**LAID_OUT, **more}).json()
+    assert body["problem"] == LAID_OUT
+    assert body["copied_operands"] == ["a"]
+    assert body["kernel"]["id"].startswith("fp16_tt_")
+
+
+def test_what_is_left_out_is_packed_and_of_one_type(client: TestClient) -> None:
+    for layout, lda, ldb in (("tn", 777, 777), ("nn", 300, 777), ("nt", 300, 500)):
+        question = {"m": 300, "n": 500, "k": 777, "layout": layout}
+        null = dict.fromkeys(("out_dtype", "lda", "ldb", "ldc"))
+        body = client.post("/v1/optimize", json={**question, "proof": "none"}).json()
+        assert body["problem"] == {
+            **question,
+            "dtype": "bf16",
+            "out_dtype": "bf16",
+            "lda": lda,
+            "ldb": ldb,
+            "ldc": 500,
+            **dict.fromkeys(("a_offset", "b_offset", "c_offset"), 0),
+        }
+        again = client.post("/v1/optimize", json={**question, **null, "proof": "none"})
+        assert again.json() == body
+
+
+@pytest.mark.parametrize(
+    ("change", "copied"),
+    [
+        ({}, []),
+        ({"k": 4100}, ["a", "b"]),
+        ({"k": 4100, "layout": "tt"}, ["a"]),
+        ({"m": 4100, "layout": "nn"}, ["a"]),
+        ({"lda": 4100}, ["a"]),
+        ({"b_offset": 4}, ["b"]),
+        ({"n": 4100, "ldc": 4101, "c_offset": 1}, []),
+        ({"k": 4100, "model": "paper"}, []),
+    ],
+)
+def test_operands_that_tma_can_not_take_are_named(
+    client: TestClient, change: dict[str, Any], copied: list[str]
+) -> None:
+    body = client.post("/v1/optimize", json={**SQUARE, **change, "proof": "none"}).json()
+    assert body["copied_operands"] == copied
+
+
+def test_gaps_and_copies_count_against_the_devices_memory(client: TestClient) -> None:
+    def fits(**change: Any) -> bool:
+        body = client.post("/v1/optimize", json={**SQUARE, "proof": "none", **change}).json()
+        assert body["operand_bytes"] == 2 * 3 * 4096**2
+        fitting: bool = body["fits_device_memory"]
+        return fitting
+
+    memory_bytes = client.post("/v1/optimize", json=SQUARE).json()["device"]["memory_bytes"]
+    widest = (memory_bytes - 2**27) // (2 * 4095) // 8 * 8
+    assert fits(lda=widest)
+    assert not fits(lda=2 * widest)
+    assert not fits(lda=widest + 2**15)
+    assert not fits(lda=widest, ldb=widest)
 
 
 def test_an_illegal_configuration_names_its_field_and_the_limit(client: TestClient) -> None:

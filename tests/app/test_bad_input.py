@@ -49,7 +49,10 @@ def test_a_size_that_is_none_is_refused(
     [
         ({"dtype": "fp64"}, "dtype", "bf16, fp16"),
         ({"dtype": 16}, "dtype", "bf16, fp16"),
-        ({"layout": "nn"}, "layout", "must be one of tn"),
+        ({"layout": "TN"}, "layout", "must be one of tn, nn, nt, tt"),
+        ({"layout": None}, "layout", "must be one of tn, nn, nt, tt, got null"),
+        ({"out_dtype": "fp64"}, "out_dtype", "must be one of bf16, fp16, fp32, got 'fp64'"),
+        ({"out_dtype": 32}, "out_dtype", "must be one of bf16, fp16, fp32, got int 32"),
         ({"device": "h2o"}, "device", "h200"),
         ({"device": ""}, "device", "h200"),
         ({"device": 200}, "device", "h200"),
@@ -60,7 +63,10 @@ def test_a_size_that_is_none_is_refused(
         ({"top_k": 1.0}, "top_k", "between 1 and 64"),
         ({"colour": "red"}, "colour", "there are m, n, k, dtype"),
         ({"m": 2**31 - 1, "n": 2**31 - 1, "k": 8}, "m", "2^60"),
-        ({"k": 12}, "k", "multiple of 8"),
+        ({"model": "paper", "layout": "tt"}, "layout", "must be tn in model paper"),
+        ({"model": "paper", "out_dtype": "fp32"}, "out_dtype", "must be bf16 in model paper"),
+        ({"model": "paper", "ldc": 520}, "ldc", "must be 512 in model paper"),
+        ({"model": "paper", "b_offset": 1}, "b_offset", "must be 0 in model paper"),
     ],
 )
 def test_a_value_outside_its_limits_is_named(
@@ -70,6 +76,61 @@ def test_a_value_outside_its_limits_is_named(
     assert [error["field"] for error in body["errors"]] == [field]
     assert words in body["errors"][0]["message"]
     assert field in body["detail"]
+
+
+NARROW = {"m": 300, "n": 400, "k": 500}
+PITCHES = [
+    ("lda", "tn", 500, "k"),
+    ("lda", "nn", 300, "m"),
+    ("lda", "nt", 300, "m"),
+    ("lda", "tt", 500, "k"),
+    ("ldb", "tn", 500, "k"),
+    ("ldb", "nn", 500, "k"),
+    ("ldb", "nt", 400, "n"),
+    ("ldb", "tt", 400, "n"),
+    ("ldc", "tn", 400, "n"),
+    ("ldc", "nt", 400, "n"),
+]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize(("field", "layout", "packed", "name"), PITCHES)
+def test_a_pitch_below_the_packed_one_is_refused_by_the_extent_it_holds(
+    client: TestClient, route: str, field: str, layout: str, packed: int, name: str
+) -> None:
+    body = {**NARROW, "layout": layout, field: packed - 1}
+    (error,) = problem(post(client, route, body), 422)["errors"]
+    assert error["field"] == field
+    assert f"must be between {name} = {packed} and 2147483647" in error["message"]
+    assert f"got {packed - 1}" in error["message"]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("field", ["lda", "ldb", "ldc"])
+@pytest.mark.parametrize("value", [0, -8, 2**31, 10**30, 512.0, "512", True, [512], {}])
+def test_a_pitch_that_is_none_is_refused(
+    client: TestClient, route: str, field: str, value: Any
+) -> None:
+    (error,) = problem(post(client, route, {**GOOD, field: value}), 422)["errors"]
+    assert error["field"] == field
+    assert "2147483647" in error["message"]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("field", ["a_offset", "b_offset", "c_offset"])
+@pytest.mark.parametrize("value", [-1, 8, 10**30, 1.0, "1", False, None])
+def test_an_offset_that_is_none_is_refused(
+    client: TestClient, route: str, field: str, value: Any
+) -> None:
+    (error,) = problem(post(client, route, {**GOOD, field: value}), 422)["errors"]
+    assert error["field"] == field
+    assert "between 0 and 7" in error["message"]
+
+
+def test_a_wide_output_may_be_off_by_fewer_elements(client: TestClient) -> None:
+    body = {**GOOD, "out_dtype": "fp32", "c_offset": 4}
+    (error,) = problem(client.post("/v1/optimize", json=body), 422)["errors"]
+    assert error == {"field": "c_offset", "message": "must be between 0 and 3, got 4"}
 
 
 @pytest.mark.parametrize("field", ["m", "n", "k"])
@@ -195,7 +256,21 @@ def test_json_that_readers_disagree_on_is_refused(
 
 @pytest.mark.parametrize(
     "field",
-    ["m", "dtype", "layout", "device", "model", "proof", "cache", "top_k", "divergence", "config"],
+    [
+        "m",
+        "dtype",
+        "layout",
+        "out_dtype",
+        "lda",
+        "c_offset",
+        "device",
+        "model",
+        "proof",
+        "cache",
+        "top_k",
+        "divergence",
+        "config",
+    ],
 )
 @pytest.mark.parametrize("value", ["x" * 5000, "\ud800" * 500, ["x"] * 5000, "é" * 60, "9" * 60])
 def test_a_long_value_is_not_repeated(client: TestClient, field: str, value: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 from app.cli.main import main
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from kernels.errors import CompilerAbsent
+from solver.problem import Problem
 
 CONFIG = {
     "family": "sm90_gemm",
@@ -72,6 +73,14 @@ def test_simulate_takes_a_configuration_or_a_file_with_one(
         (["optimize", "8", "8", "8.0"], "k"),
         (["optimize", "8", "8", "2147483648"], "k"),
         (["optimize", "8", "8", "8", "--dtype", "fp64"], "dtype"),
+        (["optimize", "8", "8", "8", "--layout", "xy"], "layout"),
+        (["optimize", "8", "8", "8", "--out-dtype", "fp64"], "out_dtype"),
+        (["optimize", "8", "8", "8", "--lda", "7"], "lda"),
+        (["explain", "8", "8", "8", "--ldb", "0"], "ldb"),
+        (["verify", "8", "8", "8", "--ldc", "7"], "ldc"),
+        (["verify", "8", "8", "8", "--out-dtype", "fp32", "--c-offset", "4"], "c_offset"),
+        (["compile", "8", "8", "8", "--a-offset", "8"], "a_offset"),
+        (["simulate", "8", "8", "8", "--config", "{}", "--b-offset", "1.0"], "b_offset"),
         (["optimize", "8", "8", "8", "--device", "none"], "device"),
         (["optimize", "8", "8", "8", "--model", "none"], "model"),
         (["optimize", "8", "8", "8", "--top-k", "65"], "top_k"),
@@ -102,6 +111,48 @@ def test_bad_input_exits_2_and_names_the_field(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert f"{field}: " in captured.err
+
+
+LAID_OUT = {
+    "dtype": "fp16",
+    "layout": "tt",
+    "out_dtype": "fp32",
+    "lda": 80,
+    "ldb": 53,
+    "ldc": 51,
+    "a_offset": 1,
+    "b_offset": 2,
+    "c_offset": 3,
+}
+OPTIONS = [
+    word for name, value in LAID_OUT.items() for word in (f"--{name.replace('_', '-')}", str(value))
+]
+
+
+def test_how_operands_lie_is_told_by_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    size = ("30", "50", "77")
+    config = ("--config", json.dumps(CONFIG))
+    for words in (
+        ["optimize", *size, "--proof", "none"],
+        ["explain", *size, "--proof", "none"],
+        ["simulate", *size, *config],
+    ):
+        code, body = run_json(capsys, *words, *OPTIONS)
+        assert code == 0
+        assert body["problem"] == {"m": 30, "n": 50, "k": 77, **LAID_OUT}
+        assert body["copied_operands"] == ["a", "b"]
+        if words[0] == "explain":
+            out = " ".join(body["text"])
+        else:
+            assert main([*words, *OPTIONS]) == 0
+            out = capsys.readouterr().out
+        assert (
+            "30 x 50 x 77 in fp16 (tt, C in fp32, lda 80, ldb 53, ldc 51, a_offset 1, b_off" in out
+        )
+        assert "A and B" in out
 
 
 def test_verify_without_a_gpu_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +233,7 @@ def test_bench_plan_makes_a_file_that_the_bench_reads(
     from kernels.bench_plan import read_plan
 
     suite, out = tmp_path / "one.csv", tmp_path / "plan.json"
-    suite.write_text("m,n,k,dtype\n512,512,512,fp16\n")
+    suite.write_text("m,n,k,dtype,layout,out_dtype,lda,c_offset\n512,512,512,fp16,nt,fp32,520,3\n")
     code, body = run_json(
         capsys, "bench", "plan", "--suite", str(suite), "--best", "3", "--out", str(out)
     )
@@ -190,6 +241,8 @@ def test_bench_plan_makes_a_file_that_the_bench_reads(
     plan = read_plan(out)
     assert [row.role for row in plan.rows] == ["pick", "best", "best", "best"]
     assert plan.rows[0].config == plan.rows[1].config
+    problem = Problem(512, 512, 512, "fp16", "nt", "fp32", lda=520, c_offset=3)
+    assert {row.problem for row in plan.rows} == {problem}
     assert plan.source_hash
     assert [len(job) for job in plan.jobs()] == [1, 3]
 

@@ -15,6 +15,7 @@ from app.schemas.explanations import ExplainAnswer
 from solver.constraints import CONFIG_FIELDS, RESOURCES, Constraints
 from solver.device import device_names
 from solver.objective import AXES
+from solver.problem import LAYOUTS, OUT_BYTES
 
 SHAPES = {
     "/v1/optimize": OptimizeAnswer,
@@ -46,9 +47,9 @@ def members(**strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str,
     return st.fixed_dictionaries({}, optional={n: mostly(s) for n, s in strategies.items()})
 
 
-extents = st.sampled_from([8, 64, 136, 512, 4096, 2**20]) | st.integers(0, 2**28).map(
-    lambda eighth: 8 * eighth
-)
+extents = st.sampled_from([1, 8, 64, 77, 136, 512, 4096, 2**20]) | st.integers(0, 2**31)
+pitches = st.none() | st.integers(2**20, 2**31)  # most are wide enough
+offsets = st.just(0) | st.integers(0, 3) | st.integers(0, 8)
 names = st.lists(st.sampled_from(AXES), min_size=1, max_size=4, unique=True)
 weights = st.floats(0, 1e9) | st.integers(0, 10**9)
 objectives = st.one_of(
@@ -88,6 +89,10 @@ configs = st.fixed_dictionaries(
 )
 problems = {
     "dtype": st.sampled_from(["bf16", "fp16"]),
+    "layout": st.sampled_from(LAYOUTS),
+    "out_dtype": st.none() | st.sampled_from(list(OUT_BYTES)),
+    **dict.fromkeys(("lda", "ldb", "ldc"), pitches),
+    **dict.fromkeys(("a_offset", "b_offset", "c_offset"), offsets),
     "device": st.sampled_from(device_names()),
     "model": st.sampled_from(["calibrated", "paper"]),
     "cache": st.sampled_from(["cold", "warm"]),
@@ -178,10 +183,10 @@ def test_any_configuration_is_simulated_or_refused(
     ask(client, "/v1/simulate", json.dumps(body))
 
 
-@fuzzed(50)
+@fuzzed(30)
 @given(
     body=bodies(
-        st.sampled_from([8, 64, 520]), {"proof": st.just("none")}, {**problems, **questions}
+        st.sampled_from([8, 64, 77, 520]), {"proof": st.just("none")}, {**problems, **questions}
     )
 )
 def test_any_question_is_explained_or_refused(client: TestClient, body: dict[str, Any]) -> None:

@@ -129,6 +129,25 @@ def test_a_problem_beyond_the_gpus_memory_gets_422() -> None:
         assert str(GIB) in response.json()["detail"]
 
 
+def test_gaps_between_lines_and_copies_count_against_the_gpus_memory() -> None:
+    size = {"m": 8192, "n": 8192, "k": 8192}  # 402,653,184 bytes packed
+    with service(gpu(memory_bytes=GIB // 2), passing) as client:
+        for change in ({"ldc": 2**16}, {"a_offset": 1, "b_offset": 1}):
+            response = client.post("/v1/verifications", json={**size, **change})
+            assert response.status_code == 422
+            assert str(GIB // 2) in response.json()["detail"]
+        assert client.post("/v1/verifications", json={**size, "c_offset": 1}).status_code == 202
+
+
+def test_a_verification_has_the_whole_problem() -> None:
+    laid_out = {**SMALL, "layout": "nt", "out_dtype": "fp32", "ldb": 520, "a_offset": 4}
+    with service(gpu(), passing) as client:
+        job = client.post("/v1/verifications", json=laid_out).json()
+        assert laid_out.items() <= job["problem"].items()
+        assert job["problem"]["ldc"] == 512
+        VerificationJob.model_validate(job)
+
+
 def test_more_verifications_than_may_wait_get_503() -> None:
     gate = threading.Event()
 

@@ -129,6 +129,18 @@ def test_a_launch_takes_the_most_ctas_that_are_allowed_and_have_work() -> None:
     assert (table.works.units == -(-units // table.works.active)).all()
 
 
+def test_a_launch_has_whole_clusters() -> None:
+    problem = Problem(1024, 1024, 1024)
+    for raw in ({}, {"sms": {"max": 101}}, {"sms": {"in": [3, 8, 77]}}):
+        works = space_of(problem, raw).allowed.works
+        assert set(works.cluster.tolist()) == {1, 2}
+        assert (works.active % works.cluster == 0).all()
+    assert works.active[works.cluster == 2].max() == 8
+    assert works.active[works.cluster == 1].max() == 77
+    alone = space_of(problem, {"sms": {"in": [7]}}).allowed
+    assert (alone.works.cluster == 1).all()
+
+
 def test_a_restricted_table_has_its_own_extremes_and_rows() -> None:
     space = space_of(
         Problem(512, 4096, 4096), {"config": {"stages": {"max": 4}, "tile_m": {"max": 128}}}
@@ -161,6 +173,16 @@ def test_what_is_legal_does_not_depend_on_constraints() -> None:
         ({"config": {"tile_m": {"in": [77]}}}, ["config.tile_m.in"], [[64, 77]]),
         ({"sms": {"min": 200}}, ["sms.min"], [132]),
         ({"sms": {"max": 0}}, ["sms.max"], [1]),
+        (
+            {"sms": {"max": 1}, "config": {"cluster_m": {"in": [2]}}},
+            ["sms.max", "config.cluster_m.in"],
+            [2, [1, 2]],
+        ),
+        (
+            {"sms": {"in": [5, 133]}, "config": {"cluster_n": {"min": 2}}},
+            ["sms.in", "config.cluster_n.min"],
+            [[4, 5, 133], 1],
+        ),
         ({"sms": {"min": 90, "max": 80}}, ["sms.min", "sms.max"], [80, 90]),
         (
             {"config": {"stages": {"min": 5, "max": 4}}},

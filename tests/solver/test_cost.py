@@ -11,6 +11,7 @@ from solver.device import load_profile
 from solver.families.sm90_gemm_cost import work_cost
 from solver.problem import Problem
 from solver.table import Works
+from solver.units import TICKS_PER_US
 
 H200 = load_profile("h200")
 K = {name: constant.value for name, constant in H200.model("sm90_gemm").items()}
@@ -24,6 +25,8 @@ def cost(problem: Problem, cold: bool = True, **change: int) -> Works:
         "tile_k": 64,
         "mma_in_flight": 0,
         "math_warpgroups": 2,
+        "cluster_m": 1,
+        "cluster_n": 1,
         "split_k": 1,
         "raster_group": 1,
     } | change
@@ -59,13 +62,66 @@ def test_an_odd_pitch_costs_loads_and_nothing_else() -> None:
     even, odd = cost(Problem(512, 512, 1024)), cost(Problem(512, 512, 1032))
     assert odd.load[0] > 1.2 * even.load[0]
     assert odd.store[0] == pytest.approx(even.store[0], rel=0.01)
+    one, other = (cost(Problem(512, 512, 1024, **{ld: 1032})) for ld in ("lda", "ldb"))
+    assert even.load[0] < one.load[0] < odd.load[0]
+    assert one.load[0] == pytest.approx(other.load[0], abs=1)
+    gap = cost(Problem(512, 512, 1024, lda=1088, ldb=1088, ldc=520))
+    assert gap.load[0] == even.load[0]
 
 
-def test_an_unaligned_n_costs_the_store_and_nothing_else() -> None:
-    whole, ragged = cost(Problem(512, 512, 1024)), cost(Problem(512, 511, 1024))
-    extra = cycles(ragged.store, ragged) - cycles(whole.store, whole)
-    assert extra == pytest.approx(K["epilogue_unaligned_cycles"] * 128 / 64, rel=0.01)
-    assert ragged.load[0] == pytest.approx(whole.load[0], rel=0.01)
+def test_rows_of_c_that_tma_cannot_store_cost_the_store_and_nothing_else() -> None:
+    whole = cost(Problem(512, 512, 1024))
+    for ragged in (
+        cost(Problem(512, 511, 1024)),
+        cost(Problem(512, 512, 1024, ldc=513)),
+        cost(Problem(512, 512, 1024, c_offset=1)),
+    ):
+        extra = cycles(ragged.store, ragged) - cycles(whole.store, whole)
+        assert extra == pytest.approx(K["epilogue_unaligned_cycles"] * 128 / 64, rel=0.01)
+        assert ragged.load[0] == pytest.approx(whole.load[0], rel=0.01)
+
+
+def test_a_wide_output_is_stored_in_twice_the_pieces() -> None:
+    narrow, wide = (cost(Problem(512, 512, 1024, out_dtype=each)) for each in ("fp16", "fp32"))
+    pieces = 2  # chunks of 64 columns of one row block
+    extra = 2 * pieces * K["epilogue_fp32_cycles"] + pieces * K["epilogue_chunk_cycles"]
+    found = cycles(wide.store, wide) - cycles(narrow.store, narrow)
+    assert found == pytest.approx(extra, rel=0.02)
+
+
+def test_a_copy_precedes_the_kernel_and_leaves_no_odd_pitch() -> None:
+    taken, copied = cost(Problem(512, 512, 1024)), cost(Problem(512, 512, 1024, lda=1025))
+    moved = 2 * 2 * 512 * 1024
+    copy_us = K["copy_launch_us"] + moved / K["copy_bytes_per_us"]
+    assert copied.fixed[0] - taken.fixed[0] == pytest.approx(copy_us * TICKS_PER_US, abs=1)
+    assert copied.load[0] <= taken.load[0]
+    both = cost(Problem(512, 512, 1024, a_offset=1, b_offset=1))
+    copy_us = K["copy_launch_us"] + 2 * moved / K["copy_bytes_per_us"]
+    assert both.fixed[0] - taken.fixed[0] == pytest.approx(copy_us * TICKS_PER_US, abs=1)
+
+
+def test_a_cluster_asks_the_l2_once_and_pays_for_its_steps() -> None:
+    problem = Problem(8192, 8192, 1024)
+    alone = cost(problem)
+    for change in ({"cluster_m": 2}, {"cluster_n": 2}):
+        together = cost(problem, **change)
+        assert together.active[0] == alone.active[0] == H200.limit("sms")
+        launch = K["launch_cluster_us"] * TICKS_PER_US
+        assert together.fixed[0] - alone.fixed[0] == pytest.approx(launch, abs=1)
+    odd = cost(Problem(384, 128, 1024), cluster_m=1)
+    assert odd.active[0] == 3
+
+
+def test_b_that_is_not_contiguous_in_k_costs_more_in_narrow_tiles() -> None:
+    def slower(tile_n: int) -> float:
+        along, across = (
+            cost(Problem(512, 512, 1024, layout=layout), tile_n=tile_n) for layout in ("tn", "tt")
+        )
+        return float(across.load[0] / along.load[0])
+
+    assert slower(128) == 1
+    if K["load_narrow_penalty"]:
+        assert slower(32) > 1
 
 
 def test_warm_inputs_cost_no_memory_and_less_latency() -> None:

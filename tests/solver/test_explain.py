@@ -90,7 +90,7 @@ def test_the_nearest_flip_is_the_least_change_of_all(engine: Engine) -> None:
 def test_the_text_says_what_a_person_would(engine: Engine) -> None:
     text = explain(engine, QUESTIONS[5])["text"]
     whole = " ".join(text)
-    assert text[0].startswith("For 4096 x 4096 x 4096 in bf16 on NVIDIA H200")
+    assert text[0].startswith("For 4096 x 4096 x 4096 in bf16 (tn) on NVIDIA H200")
     assert "allowed configurations" in text[0]
     assert "Your constraints.smem_bytes.max = 98304 binds: at " in whole
     assert "Your constraints.config.tile_n.in = [64, 128] binds: at [" in whole
@@ -101,6 +101,53 @@ def test_the_text_says_what_a_person_would(engine: Engine) -> None:
         assert sentence.endswith(".")
         assert "None" not in sentence
         assert "  " not in sentence
+
+
+@pytest.mark.parametrize(
+    ("problem", "said", "unsaid"),
+    [
+        (Problem(256, 256, 256), [], ["copies", "element by element"]),
+        (
+            Problem(256, 256, 257),
+            [
+                "TMA can't take A and B as they lie",
+                "first copies them",
+                "256 x 256 x 257 in bf16 (tn)",
+            ],
+            ["element by element"],
+        ),
+        (
+            Problem(256, 250, 256, layout="tt", out_dtype="fp32", c_offset=1),
+            ["take B as it lies", "copies it", "C is stored element by element", "C in fp32"],
+            [],
+        ),
+        (
+            Problem(256, 256, 256, layout="nn", ldc=260),
+            ["C is stored element by element", "(nn, ldc 260)"],
+            ["copies"],
+        ),
+    ],
+)
+def test_the_text_says_what_operands_off_16_bytes_cost(
+    engine: Engine, problem: Problem, said: list[str], unsaid: list[str]
+) -> None:
+    body = explain(engine, Question(problem, proof="none"))
+    whole = " ".join(body["text"])
+    assert all(words in whole for words in said), whole
+    assert not any(words in whole for words in unsaid), whole
+    if body["copied_operands"]:
+        copy_us = float(whole.partition("into an aligned buffer, ")[2].partition(" µs")[0])
+        assert 0 < copy_us < body["predicted"]["breakdown"]["launch_us"]
+
+
+def test_a_cluster_is_named_with_what_it_shares(engine: Engine) -> None:
+    for field, shared in (("cluster_m", "B"), ("cluster_n", "A")):
+        held = Constraints.from_dict({"config": {field: {"in": [2]}}})
+        question = Question(Problem(256, 256, 256), constraints=held, proof="none")
+        body = explain(engine, question)
+        whole = " ".join(body["text"])
+        assert f"clusters of 2 CTAs that share {shared}" in body["text"][0]
+        assert f"Your constraints.config.{field}.in = [2] binds" in whole or "No limit" in whole
 
 
 def test_the_runner_up_stands_beside_the_pick_with_its_breakdown(engine: Engine) -> None:

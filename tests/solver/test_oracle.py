@@ -112,7 +112,9 @@ def test_a_row_satisfies_what_its_configuration_and_its_launch_satisfy(given: An
     allowed = [g for g in range(1, SMS + 1) if holds(given.get("sms", {}), g)]
     for i in random.Random(2).sample(range(len(work)), 300):
         config = table.config(int(work[i]), int(kernel[i]))
-        grid = max((g for g in allowed if g <= units_of(config)), default=None)
+        cluster = config.cluster_m * config.cluster_n
+        fitting = [g for g in allowed if g <= units_of(config) and g % cluster == 0]
+        grid = max(fitting, default=None)
         if grid is not None:
             assert table.works.active[work[i]] == grid
         registers = int(table.kernels.registers[kernel[i]])
@@ -230,6 +232,8 @@ def test_a_subset_is_satisfiable_where_the_space_priced_for_it_has_a_row() -> No
 
 
 CLASHING = (
+    {"sms": {"in": [1, 3, 131]}, "config": {"cluster_m": {"min": 2}}},
+    {"sms": {"max": 1}, "config": {"cluster_n": {"in": [2]}, "stages": {"max": 4}}},
     {"smem_bytes": {"max": 9000}, "config": {"stages": {"min": 4}, "dma_warps": {"in": [1]}}},
     {"sms": {"min": 60, "max": 59}, "registers_per_thread": {"max": 168}},
     {"sms": {"min": 120}, "config": {"tile_m": {"min": 192}, "tile_n": {"min": 200}}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,6 +168,38 @@ def test_a_stage_count_of_the_users_own_is_simulated() -> None:
     assert answer["gap_to_optimum"] >= 0
     deepest = Engine().optimize(Question(Problem(512, 512, 4096), device="a6000", model="paper"))
     assert answer["optimum"]["config"] == deepest.config.to_dict()
+
+
+@pytest.mark.parametrize("device", ["a6000", "mi300x", "h200"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"layout": "nn"}, "must be tn"),
+        ({"out_dtype": "fp32"}, "must be bf16"),
+        ({"out_dtype": "fp16"}, "must be bf16"),
+        ({"lda": 778}, "must be 777"),
+        ({"ldb": 1000}, "must be 777"),
+        ({"ldc": 513}, "must be 512"),
+        ({"a_offset": 1}, "must be 0"),
+        ({"b_offset": 7}, "must be 0"),
+        ({"c_offset": 3}, "must be 0"),
+    ],
+)
+def test_how_operands_lie_is_unknown_to_the_published_model(
+    device: str, change: dict[str, Any], words: str
+) -> None:
+    packed = Problem(300, 512, 777)
+    assert packed == Problem(300, 512, 777, out_dtype="bf16", lda=777, ldb=777, ldc=512)
+    Engine().optimize(Question(packed, device=device, model="paper", proof="none"))
+    problem = Problem(300, 512, 777, **change)
+    config = Config("paper", 64, 64, 64, 2)
+    for ask in (
+        lambda: Engine().optimize(Question(problem, device=device, model="paper")),
+        lambda: Engine().simulate(problem, config, device, "paper"),
+    ):
+        with pytest.raises(InvalidProblem, match=f"{words} in model paper") as caught:
+            ask()
+        assert [caught.value.field] == list(change)
 
 
 def test_a_configuration_outside_the_published_space_names_its_field() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
 import pytest
 
 from solver import oracle
+from solver.config import Config
 from solver.device import load_profile
-from solver.errors import IllegalConfig, InvalidProblem
+from solver.errors import IllegalConfig
 from solver.families import sm90_gemm
 from solver.objective import DEFAULT
 from solver.pick import best_rows, find_row, price, work_bounds
@@ -24,8 +26,13 @@ def sample_problems() -> list[Problem]:
     rng = random.Random(20261129)
     suite = [p for p in load_suite("llm") if p.m * p.n < 2**25]
     odd = [
-        Problem(rng.randint(1, 5000), rng.randint(1, 5000), 8 * rng.randint(1, 600), dtype)
-        for dtype in ("bf16", "fp16", "bf16", "fp16", "bf16")
+        Problem(
+            *(rng.randint(1, 5000) for _ in range(3)),
+            dtype=dtype,
+            layout=layout,
+            out_dtype=rng.choice(["bf16", "fp16", "fp32"]),
+        )
+        for dtype, layout in (("bf16", "tn"), ("fp16", "nn"), ("bf16", "nt"), ("fp16", "tt"))
     ]
     return [*rng.sample(suite, 5), *odd, Problem(1, 1, 8), Problem(4096, 4096, 4096)]
 
@@ -87,6 +94,8 @@ def test_every_configuration_of_the_domain_is_in_the_space_or_breaks_a_limit() -
                 "mma_in_flight": rng.randint(0, 1),
                 "dma_warps": rng.randint(1, 2),
                 "register_split": rng.randint(0, 1),
+                "cluster_m": rng.choice((1, 1, 2)),
+                "cluster_n": rng.choice((1, 1, 2)),
                 "split_k": rng.choice(sm90_gemm.SPLIT_K[:4]),
                 "raster_group": 1,
             }
@@ -113,6 +122,62 @@ def test_configurations_of_a_space_are_distinct() -> None:
     assert len(configs) == table.size
 
 
-def test_rows_that_tma_cannot_take_are_refused_with_field_and_limit() -> None:
-    with pytest.raises(InvalidProblem, match=r"k: must be a multiple of 8"):
-        tabulate(Problem(64, 64, 100), H200, "calibrated")
+@pytest.mark.parametrize(
+    ("problem", "step"),
+    [
+        (Problem(100, 100, 100), 8),
+        (Problem(100, 100, 100, layout="nn"), 8),
+        (Problem(100, 100, 100, layout="nt"), 16),
+        (Problem(100, 100, 100, layout="tt"), 16),
+        (Problem(100, 100, 100, out_dtype="fp32"), 16),
+        (Problem(100, 1, 100, layout="tt"), 8),  # one column: contiguous in k all the same
+        (Problem(1, 1, 1, out_dtype="fp32"), 16),
+    ],
+    ids=str,
+)
+def test_tiles_are_as_narrow_as_layout_and_output_allow(problem: Problem, step: int) -> None:
+    tile_n = tabulate(problem, H200, "calibrated").works.config["tile_n"]
+    assert tile_n.min() == step
+    assert (tile_n % step == 0).all()
+    for width in (8, 24):
+        config = Config("sm90_gemm", 64, width, 64, 4)
+        if step == 16:
+            with pytest.raises(IllegalConfig, match="must be a multiple of 16") as caught:
+                sm90_gemm.check(config, problem, H200)
+            assert caught.value.field == "tile_n"
+        elif width <= problem.n:
+            sm90_gemm.check(config, problem, H200)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cluster_m": 2, "cluster_n": 2}, "cluster_m"),
+        ({"cluster_m": 3}, "cluster_m"),
+        ({"cluster_n": 4}, "cluster_m"),
+        ({"cluster_m": 2, "tile_n": 24}, "cluster_m"),
+        ({"cluster_m": 2}, "cluster_m"),  # 5 tiles along m
+        ({"cluster_n": 2, "tile_n": 80}, "cluster_n"),  # 5 tiles along n
+        ({"cluster_m": 2, "tile_m": 192, "math_warpgroups": 3, "raster_group": 2}, "raster_group"),
+    ],
+)
+def test_a_cluster_that_would_lie_partly_outside_is_refused(
+    change: dict[str, int], field: str
+) -> None:
+    config = Config("sm90_gemm", 64, 64, 64, 3)
+    problem = Problem(320, 400, 512)
+    sm90_gemm.check(config, problem, H200)
+    with pytest.raises(IllegalConfig) as caught:
+        sm90_gemm.check(dataclasses.replace(config, **change), problem, H200)
+    assert caught.value.field == field
+
+
+def test_every_cluster_of_the_space_divides_its_tiles() -> None:
+    problem = Problem(320, 400, 512)
+    table = tabulate(problem, H200, "calibrated")
+    c = table.works.config
+    clusters = set(zip(c["cluster_m"].tolist(), c["cluster_n"].tolist(), strict=True))
+    assert clusters == {(1, 1), (2, 1), (1, 2)}
+    assert (-(-problem.m // c["tile_m"]) % c["cluster_m"] == 0).all()
+    assert (-(-problem.n // c["tile_n"]) % c["cluster_n"] == 0).all()
+    assert (table.works.active % table.works.cluster == 0).all()

@@ -28,7 +28,7 @@ from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.objective import Lexicographic, Pareto, Weighted, objective_from_dict
 from solver.pick import price
-from solver.problem import Problem
+from solver.problem import CACHES, LAYOUTS, OUT_BYTES, Problem
 from solver.question import Question
 from solver.recheck import Verdict, recheck, verdict
 from solver.recheck.answer import legal_space
@@ -121,6 +121,24 @@ SPACES = [
             config={"tile_m": {"in": [64, 128]}, "stages": {"min": 3, "max": 6}},
         ),
     ),
+    *(
+        Question(Problem(333, 1100, 777, layout=layout, out_dtype=out_dtype))
+        for layout in LAYOUTS
+        for out_dtype in OUT_BYTES
+    ),
+    Question(Problem(1, 9, 4096, layout="tt", lda=4099, ldb=16, a_offset=1, c_offset=3)),
+    Question(Problem(1, 512, 640, layout="nt")),  # A runs along k all the same
+    Question(Problem(1, 512, 640, layout="nn", lda=3, a_offset=4)),
+    Question(Problem(512, 1, 640, layout="tt", out_dtype="fp32")),
+    Question(Problem(512, 1, 640, layout="tt", ldb=8, ldc=8)),
+    Question(
+        Problem(4096, 4104, 64, dtype="fp16", layout="nt", lda=4100, b_offset=7), device="h20"
+    ),
+    Question(Problem(200, 8, 520, layout="nn", out_dtype="fp32", ldc=11, c_offset=2), cache="warm"),
+    Question(
+        Problem(2048, 2050, 2048, layout="tt"),
+        constraints=constraints(sms={"in": [77, 102]}, config={"cluster_m": {"in": [2]}}),
+    ),
     Question(Problem(1024, 960, 704), device="a6000", model="paper"),
     Question(
         Problem(8192, 8192, 100),
@@ -130,6 +148,11 @@ SPACES = [
         constraints=constraints(sms={"max": 300}, config={"dma_warps": {"in": [2]}}),
     ),
 ]
+
+
+def label(question: Question) -> str:
+    p = question.problem
+    return f"{question.device}-{p.m}-{p.layout}-{p.out}"
 
 
 def both_spaces(question: Question) -> tuple[Table, Space]:
@@ -149,7 +172,7 @@ def both_spaces(question: Question) -> tuple[Table, Space]:
     return space.allowed, within(legal, read.bounds)
 
 
-@pytest.mark.parametrize("question", SPACES, ids=lambda q: f"{q.device}-{q.problem.m}")
+@pytest.mark.parametrize("question", SPACES, ids=label)
 def test_every_column_of_the_table_is_the_solvers(question: Question) -> None:
     table, space = both_spaces(question)
     for part, items in ((table.works, space.works), (table.kernels, space.kernels)):
@@ -164,7 +187,7 @@ def test_every_column_of_the_table_is_the_solvers(question: Question) -> None:
     assert table.sha256() == table_sha256(space)
 
 
-@pytest.mark.parametrize("question", SPACES, ids=lambda q: f"{q.device}-{q.problem.m}")
+@pytest.mark.parametrize("question", SPACES, ids=label)
 def test_the_events_give_the_times_of_the_closed_form(question: Question) -> None:
     table, space = both_spaces(question)
     works, kernels = table.rows(np.arange(len(table.first)))
@@ -173,6 +196,22 @@ def test_the_events_give_the_times_of_the_closed_form(question: Question) -> Non
     for at in rng.sample(range(len(works)), min(60, len(works))):
         row = true_row(space.works[works[at]], space.kernels[kernels[at]])
         assert (row.time, row.wait) == (times[at], waits[at])
+
+
+def test_random_problems_have_the_solvers_table() -> None:
+    rng = random.Random(14)
+    for _ in range(12):
+        m, n, k = (rng.choice([1, 8, rng.randint(2, 700)]) for _ in range(3))
+        layout, out_dtype = rng.choice(LAYOUTS), rng.choice(list(OUT_BYTES))
+        packed = Problem(m, n, k, layout=layout, out_dtype=out_dtype)
+        pitches = {
+            name: rng.choice([None, getattr(packed, name) + rng.randint(0, 64)])
+            for name in ("lda", "ldb", "ldc")
+        }
+        offsets = {f"{name}_offset": rng.choice([0, rng.randint(0, 3)]) for name in "abc"}
+        problem = dataclasses.replace(packed, **pitches, **offsets)
+        table, space = both_spaces(Question(problem, cache=rng.choice(CACHES)))
+        assert table.sha256() == table_sha256(space), problem
 
 
 def random_pipeline(rng: random.Random, iterations: int, units: int) -> Pipeline:
@@ -243,6 +282,9 @@ QUESTIONS = {
         objective=Pareto(("registers", "time"), within=2, cap=3),
         constraints=constraints(config={"tile_k": {"in": [64]}}),
     ),
+    "unaligned": Question(
+        Problem(64, 77, 1001, dtype="fp16", layout="nt", lda=65, ldc=99, b_offset=5, c_offset=1)
+    ),
     "paper": Question(
         Problem(1000, 1000, 1000), device="a6000", model="paper", divergence=2.5, top_k=2
     ),
@@ -256,9 +298,27 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+LAID_OUT = {
+    f"{layout}_{out_dtype}": Question(
+        Problem(130, 520, 1000, layout=layout, out_dtype=out_dtype), top_k=2
+    )
+    for layout in LAYOUTS
+    for out_dtype in OUT_BYTES
+} | {
+    "wide": Question(
+        Problem(700, 300, 512, layout="tt", out_dtype="fp32", ldb=312, c_offset=3),
+        objective=Pareto(("time", "smem"), within=1.5),
+    ),
+    "clustered": Question(
+        Problem(512, 1024, 2048, layout="tt"),
+        constraints=constraints(config={"cluster_n": {"in": [2]}}, sms={"max": 77}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*QUESTIONS, *LAID_OUT])
 def test_a_true_certificate_holds(name: str) -> None:
-    document = certified(QUESTIONS[name])
+    document = certified((QUESTIONS | LAID_OUT)[name])
     found = recheck(document)
     assert found == Verdict(True, (), found.checked)
     assert found.checked["legal"] == document["space"]["legal"]
@@ -341,6 +401,8 @@ WRONG: dict[type, tuple[Callable[[Any], Any], ...]] = {
 SWAPPED_WORDS = {
     "bf16": "fp16",
     "fp16": "bf16",
+    "tn": "nt",
+    "nt": "nn",
     "cold": "warm",
     "warm": "cold",
     "h200": "h200_datasheet",
@@ -528,7 +590,11 @@ def test_a_solver_that_prices_wrongly_is_found_out(monkeypatch: pytest.MonkeyPat
 
 def test_a_solver_that_forgets_a_limit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = sm90_gemm.launch_limits
-    monkeypatch.setattr(sm90_gemm, "launch_limits", lambda *args: honest(*args)[1:])
+
+    def forgetful(*args: Any) -> Any:
+        return tuple(limit for limit in honest(*args) if limit.field != "tile_m")
+
+    monkeypatch.setattr(sm90_gemm, "launch_limits", forgetful)
     found = recheck(certified(Question(SMALL)))
     named = {reason.partition(" ")[0] for reason in found.reasons}
     assert {"space.legal", "space.configurations", "table_sha256"} <= named
@@ -617,7 +683,18 @@ def test_questions_that_no_one_may_ask_are_refused() -> None:
         (document, "divergence", 2.0),
         (document, "problem", document["problem"] | {"k": 4097}),
         (document, "problem", document["problem"] | {"m": 2**31 - 1, "n": 2**31 - 1}),
-        (document, "problem", document["problem"] | {"layout": "tt"}),
+        (document, "problem", document["problem"] | {"layout": "tt"}),  # B is longer along n
+        (document, "problem", document["problem"] | {"layout": "mk"}),
+        (document, "problem", document["problem"] | {"out_dtype": "fp64"}),
+        (document, "problem", document["problem"] | {"out_dtype": None}),
+        (document, "problem", document["problem"] | {"lda": 4095}),
+        (document, "problem", document["problem"] | {"ldb": 2**31}),
+        (document, "problem", document["problem"] | {"ldc": 28671}),
+        (document, "problem", document["problem"] | {"ldc": None}),
+        (document, "problem", document["problem"] | {"a_offset": 8}),
+        (document, "problem", document["problem"] | {"b_offset": -1}),
+        (document, "problem", document["problem"] | {"out_dtype": "fp32", "c_offset": 4}),
+        (document, "problem", document["problem"] | {"c_offset": True}),
         (document, "device", document["device"] | {"name": "a100"}),
         (document, "device", document["device"] | {"name": "../families/sm90_gemm_registers"}),
         (document, "top_k", 65),
@@ -633,6 +710,11 @@ def test_questions_that_no_one_may_ask_are_refused() -> None:
         (document, "objective", {"kind": "weighted", "weights": {"time": 1}}),
         (document, "objective", {"kind": "weighted", "weights": {}, "units": {}}),
         (document, "objective", {"kind": "pareto", "axes": ["time"], "within": 0.9, "cap": 1}),
+        (paper, "problem", paper["problem"] | {"layout": "nn", "lda": 16}),
+        (paper, "problem", paper["problem"] | {"out_dtype": "fp32"}),
+        (paper, "problem", paper["problem"] | {"lda": 4097}),
+        (paper, "problem", paper["problem"] | {"ldc": 28673}),
+        (paper, "problem", paper["problem"] | {"b_offset": 1}),
         (paper, "cache", "warm"),
         (paper, "divergence", 33),
         (paper, "constraints", {"registers_per_thread": {"max": 255}}),

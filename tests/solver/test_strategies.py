@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from solver.config import Config
 from solver.device import load_profile
 from solver.pick import best_rows, price
 from solver.problem import Problem
@@ -41,6 +42,11 @@ def compared(problem: Problem) -> Comparison:
     return compare(problem, H200, prover())
 
 
+def is_plain(config: Config) -> bool:
+    one = (config.split_k, config.raster_group, config.cluster_m, config.cluster_n)
+    return one == (1, 1, 1, 1) and config.mma_in_flight == 0
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_a_layer_is_stood_for_by_its_plain_row_of_the_deepest_ring(problem: Problem) -> None:
     table = tabulate(problem, H200, "calibrated")
@@ -56,11 +62,14 @@ def test_a_layer_is_stood_for_by_its_plain_row_of_the_deepest_ring(problem: Prob
         config = table.config(int(w), int(k))
         layer = tuple(getattr(config, name) for name in LAYER_FIELDS)
         deepest.setdefault(layer, 0)
-        if (config.split_k, config.raster_group, config.mma_in_flight) == (1, 1, 0):
+        if is_plain(config):
             deepest[layer] = max(deepest[layer], config.stages)
-    assert {layer: config.stages for layer, config in stands.items()} == deepest
-    for config in stands.values():
-        assert (config.split_k, config.raster_group, config.mma_in_flight) == (1, 1, 0)
+    assert set(stands) == set(deepest)
+    plain = [layer for layer, stages in deepest.items() if stages]
+    assert len(plain) > 0.8 * len(stands)
+    for layer in plain:
+        assert is_plain(stands[layer])
+        assert stands[layer].stages == deepest[layer]
 
 
 def test_a_layer_without_a_plain_row_is_stood_for_by_its_first() -> None:
