@@ -63,7 +63,7 @@ def main() -> int:
     work = [(Path(s).stem, p) for s in arguments.suites for p in load_suite(s)]
     rows = []
     for suite, p in track(work, "verify", console=Console(stderr=True)):
-        rows.append(verify(arguments.url, suite, {"m": p.m, "n": p.n, "k": p.k, "dtype": p.dtype}))
+        rows.append(verify(arguments.url, suite, p.to_dict()))
         arguments.out.write_text(json.dumps({"rows": rows}), "utf-8")
     passed = sum(row["status"] == "passed" for row in rows)
     proven = sum(row["proof"] == "optimal" for row in rows)

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 Row = dict[str, Any]
-COLOURS = ("#2563eb", "#d97706", "#059669")
+COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
 
 
 def _passed(rows: Sequence[Row]) -> list[Row]:
@@ -31,7 +31,7 @@ def plot_ratios(suites: dict[str, Sequence[Row]], path: Path) -> None:
     """Time of cuBLAS over ours for every pick, against M; above 1 is faster than cuBLAS."""
     figure, axes = plt.subplots(figsize=(9, 4.2))
     for (title, rows), colour in zip(suites.items(), COLOURS, strict=True):
-        rows = _passed(rows)
+        rows = [row for row in _passed(rows) if row.get("ratio_to_cublas")]
         axes.scatter(
             [row["m"] for row in rows],
             [row["ratio_to_cublas"] for row in rows],

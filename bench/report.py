@@ -14,9 +14,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.evidence_page import evidence_part, read_evidence
 from bench.fit import is_held_out
 from bench.plots import plot_predictions, plot_ratios, plot_solve_times
+from kernels.bench_plan import problem_of
 from solver.engine import Engine
+from solver.families.sm90_gemm import copied_operands, stores_by_tma
 from solver.problem import Problem
 from solver.question import Question
 
@@ -31,6 +34,7 @@ SUITES = {
     "llm": "96 shapes of language models, cold",
     "paper64": "64 small cubes of the paper's suite, warm",
     "odd20": "20 shapes that are no multiple of any tile, cold",
+    "any30": "30 of every layout, output type, pitch and alignment, cold",
 }
 
 Row = dict[str, Any]
@@ -62,7 +66,7 @@ def current_picks() -> dict[str, dict[str, Any]]:
     engine = Engine()
     for suite, result in picks.items():
         for row in result["rows"]:
-            problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row["layout"])
+            problem = problem_of(row)
             question = Question(problem, proof="none", cache=row["cache"])
             if engine.optimize(question).config.to_dict() != row["config"]:
                 raise SystemExit(f"{suite}: {problem} was measured with another model's pick")
@@ -75,7 +79,7 @@ def _error(row: Row) -> float:
 
 def _suite_line(name: str, rows: Sequence[Row]) -> str:
     passed = [row for row in rows if row["status"] == "passed"]
-    ratios = [row["ratio_to_cublas"] for row in passed]
+    ratios = [row["ratio_to_cublas"] for row in passed if row.get("ratio_to_cublas")]
     errors = [_error(row) for row in passed]
     return (
         f"| {name} | {len(passed)} of {len(rows)} | {geomean(ratios):.3f} | {min(ratios):.3f} "
@@ -101,24 +105,49 @@ def suite_table(picks: dict[str, dict[str, Any]]) -> str:
     return "\n".join([head, *lines])
 
 
-def shape_table(rows: Sequence[Row], solve: dict[tuple[int, int, int], Row]) -> str:
+def _operands(row: Row) -> str:
+    """Layout, types, pitches and offsets of a row's problem, those that say something."""
+    problem = problem_of(row)
+    packed = Problem(problem.m, problem.n, problem.k, problem.dtype, problem.layout)
+    words = [problem.layout]
+    if problem.out != problem.dtype:
+        words.append(f"C {problem.out}")
+    for field in ("lda", "ldb", "ldc", "a_offset", "b_offset", "c_offset"):
+        if getattr(problem, field) != getattr(packed, field):
+            words.append(f"{field} {getattr(problem, field)}")
+    copied = copied_operands(problem)
+    if copied:
+        words.append(f"{' and '.join(copied).upper()} copied")
+    if not stores_by_tma(problem):
+        words.append("C by elements")
+    return ", ".join(words)
+
+
+def _compared(row: Row) -> str:
+    """cuBLAS's time and the ratio; a dash each where it takes no such problem."""
+    if row.get("ratio_to_cublas") is None:
+        return "- | -"
+    interval = f"{row['ratio_low']:.3f} to {row['ratio_high']:.3f}"
+    return f"{row['cublas_us']:.2f} | {row['ratio_to_cublas']:.3f} ({interval})"
+
+
+def shape_table(rows: Sequence[Row], solve: dict[Problem, Row]) -> str:
     """One line a shape: what was picked, predicted, measured, and how long the answer took."""
     lines = [
-        "| m | n | k | tile | stages | split | predicted µs | measured µs | cuBLAS µs "
-        "| ratio (interval) | space | answer ms |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| m | n | k | operands | tile | stages | split | cluster | predicted µs | measured µs "
+        "| cuBLAS µs | ratio (interval) | space | answer ms |",
+        f"|{'---|' * 14}",
     ]
     for row in rows:
         c = row["config"]
-        key = (row["m"], row["n"], row["k"])
-        asked = solve.get(key)
+        asked = solve.get(problem_of(row))
         answer = f"{asked['configurations']} | {asked['total_ms']:.1f}" if asked else "|"
+        tile = f"{c['tile_m']}x{c['tile_n']}x{c['tile_k']}"
+        cluster = f"{c['cluster_m']}x{c['cluster_n']}"
+        times = f"{row['predicted_us']:.2f} | {row['median_us']:.2f}"
         lines.append(
-            f"| {row['m']} | {row['n']} | {row['k']} "
-            f"| {c['tile_m']}x{c['tile_n']}x{c['tile_k']} | {c['stages']} | {c['split_k']} "
-            f"| {row['predicted_us']:.2f} | {row['median_us']:.2f} | {row['cublas_us']:.2f} "
-            f"| {row['ratio_to_cublas']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f}) "
-            f"| {answer} |"
+            f"| {row['m']} | {row['n']} | {row['k']} | {_operands(row)} | {tile} | {c['stages']} "
+            f"| {c['split_k']} | {cluster} | {times} | {_compared(row)} | {answer} |"
         )
     return "\n".join(lines)
 
@@ -289,7 +318,7 @@ def main() -> None:
             f"with the solver on shared memory and registers.",
         ]
     )
-    by_key = {(row["m"], row["n"], row["k"]): row for row in solve["by_shape"]}
+    by_problem = {problem_of(row): row for row in solve["by_shape"]}
     parts = [
         "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
         f"Device {about['device']}, driver {about['driver']}, NVRTC {about['nvrtc']}, "
@@ -300,12 +329,13 @@ def main() -> None:
         "![ratio to cuBLAS](img/ratio_to_cublas.png)",
         "![predicted against measured](img/predictions.png)",
         "![time of an answer](img/solve_times.png)",
+        evidence_part(read_evidence(RESULTS / "h200")),
         wishes_part(wishes, read_solver("constraints")),
         memory_part(read_solver("memory")),
         strategies_part(strategies),
     ]
     for suite, title in SUITES.items():
-        parts.append(f"## {title}\n\n{shape_table(picks[suite]['rows'], by_key)}")
+        parts.append(f"## {title}\n\n{shape_table(picks[suite]['rows'], by_problem)}")
     PAGE.write_text("\n\n".join(parts) + "\n", "utf-8")
 
     readme = README.read_text("utf-8")

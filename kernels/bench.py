@@ -101,7 +101,8 @@ class Runner:
             family.check(config, problem, load_profile(self._device))
         except (IllegalConfig, InvalidProblem) as error:
             return Reason.ILLEGAL, str(error)
-        reason = self._failures.get(family.compile_key(config, problem.dtype).name)
+        key = family.compile_key(config, problem.dtype, problem.kernel_layout)
+        reason = self._failures.get(key.name)
         if reason is not None:
             return Reason.COMPILE_FAILED, reason
         sample = row.role == "sample"
@@ -207,8 +208,9 @@ def run_plan(plan: Plan, out: Path, sms: int | None, console: Console) -> Result
             planned=len(plan.jobs()),
             protocol={
                 "description": "CUDA events around replays of a CUDA graph; a time is the mean "
-                "per launch of one replay, percentiles are over replays; cuBLAS interleaved in "
-                "one process, the ratio is of paired replays",
+                "per launch of one replay, the aligned copies of operands named in copies "
+                "included, percentiles are over replays; cuBLAS interleaved in one process, "
+                "the ratio is of paired replays",
                 "pick": BENCH.to_dict(),
                 "best": {"choice": CHOICE.to_dict(), "report": BENCH.to_dict()},
                 "sample": SAMPLE.to_dict(),

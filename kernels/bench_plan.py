@@ -1,16 +1,17 @@
 """Plan files of the bench runner: rows made elsewhere, read and checked here.
 
 A plan is JSON: ``suite``, ``cache``, ``commit``, ``source_hash`` and ``rows``, each with
-``suite``, ``cache``, ``dtype``, ``layout``, ``role`` (pick | best | sample), ``m``, ``n``,
-``k``, ``config``, ``predicted_us`` and, optionally, ``check`` (true). Rows of role ``best``
-for one problem are candidates: the fastest is reported.
+``suite``, ``cache``, ``role`` (pick | best | sample), the fields of the problem (``m``, ``n``,
+``k``; the others where they are not Problem's defaults), ``config``, ``predicted_us`` and,
+optionally, ``check`` (true). Rows of role ``best`` for one problem are candidates: the fastest
+is reported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,18 @@ from solver.families.sm90_gemm import CompileKey, compile_key
 from solver.problem import CACHES, Problem
 
 ROLES = ("pick", "best", "sample")
+
+
+_OPTIONAL = tuple(field.name for field in fields(Problem) if field.default is not MISSING)
+
+
+def problem_of(row: Mapping[str, Any]) -> Problem:
+    """The problem of a row of a plan or a result; fields it does not have are the defaults.
+
+    Raises KeyError where m, n or k is missing, InvalidProblem for a value out of its limits.
+    """
+    optional = {name: row[name] for name in _OPTIONAL if name in row}
+    return Problem(row["m"], row["n"], row["k"], **optional)
 
 
 class InvalidPlan(InvalidInput):
@@ -39,16 +52,12 @@ class PlanRow:
     check: bool
 
     def identity(self) -> dict[str, Any]:
-        """The row's own fields, as the result repeats them."""
+        """The row's own fields, all of the problem's among them, as the result repeats them."""
         return {
             "suite": self.suite,
             "cache": self.cache,
-            "dtype": self.problem.dtype,
-            "layout": self.problem.layout,
             "role": self.role,
-            "m": self.problem.m,
-            "n": self.problem.n,
-            "k": self.problem.k,
+            **self.problem.to_dict(),
             "config": self.config.to_dict(),
             "predicted_us": self.predicted_us,
         }
@@ -66,7 +75,8 @@ class Plan:
 
     def keys(self) -> tuple[CompileKey, ...]:
         """The compile keys its rows need, sorted."""
-        return tuple(sorted({compile_key(r.config, r.problem.dtype) for r in self.rows}))
+        keys = {compile_key(r.config, r.problem.dtype, r.problem.kernel_layout) for r in self.rows}
+        return tuple(sorted(keys))
 
     def jobs(self) -> tuple[tuple[PlanRow, ...], ...]:
         """Rows as they are run: each alone, but candidates of one ``best`` together, at the
@@ -82,9 +92,7 @@ def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
     if not isinstance(raw, dict):
         raise InvalidPlan(place, "must be an object")
     try:
-        problem = Problem(
-            raw["m"], raw["n"], raw["k"], raw.get("dtype", "bf16"), raw.get("layout", "tn")
-        )
+        problem = problem_of(raw)
         config = Config.from_dict(raw["config"])
     except KeyError as error:
         raise InvalidPlan(place, f"lacks {error.args[0]}") from error

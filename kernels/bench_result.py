@@ -37,6 +37,7 @@ _ROW_FIELDS = (
     "launches_per_replay",
     "sets",
     "flushed",
+    "copies",
     "k_coverage",
     "registers",
     "kernel_id",

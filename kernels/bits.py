@@ -1,23 +1,33 @@
-"""16-bit floating-point values as their bits, on numpy and CuPy arrays alike.
+"""Floating-point values of 16 and 32 bits as their bits, on numpy and CuPy arrays alike.
 
-Neither library has bf16, so operands and results are uint16 arrays here; ``xp`` is the array
-module. Conversions are exact, or round to nearest even where they narrow.
+Neither library has bf16, so operands and results are unsigned integers here, uint16 or, for
+fp32, uint32; ``xp`` is the array module. Conversions are exact, or round to nearest even where
+they narrow.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-POISON = 0x7FE1
-"""A NaN in bf16 and in fp16: what an output holds before the kernel writes it."""
+FRACTION_BITS = {"bf16": 7, "fp16": 10, "fp32": 23}
+_MIN_EXPONENT = {"bf16": -126, "fp16": -14, "fp32": -126}
 
-_FRACTION_BITS = {"bf16": 7, "fp16": 10}
-_MIN_EXPONENT = {"bf16": -126, "fp16": -14}
-_NEGATIVE_ZERO = 0x8000
+
+def bits_type(xp: Any, dtype: str) -> Any:
+    """The unsigned integer type that holds one element of ``dtype``."""
+    return xp.uint32 if dtype == "fp32" else xp.uint16
+
+
+def poison(bits: Any) -> Any:
+    """What memory of the array's type holds before anything is written: a NaN as bf16, fp16
+    and fp32, as a scalar of that type."""
+    return bits.dtype.type(0x7FE17FE1 if bits.itemsize == 4 else 0x7FE1)
 
 
 def to_float32(xp: Any, bits: Any, dtype: str) -> Any:
-    """The values of 16-bit elements, exactly, as float32."""
+    """The values of elements, exactly, as float32."""
+    if dtype == "fp32":
+        return bits.view(xp.float32)
     if dtype == "fp16":
         return bits.view(xp.float16).astype(xp.float32)
     return (bits.astype(xp.uint32) << xp.uint32(16)).view(xp.float32)
@@ -25,6 +35,8 @@ def to_float32(xp: Any, bits: Any, dtype: str) -> Any:
 
 def from_float32(xp: Any, values: Any, dtype: str) -> Any:
     """float32 values rounded to nearest even, as bits. Finite inputs only."""
+    if dtype == "fp32":
+        return values.view(xp.uint32)
     if dtype == "fp16":
         return values.astype(xp.float16).view(xp.uint16)
     raw = values.view(xp.uint32)
@@ -34,7 +46,8 @@ def from_float32(xp: Any, values: Any, dtype: str) -> Any:
 
 def canonical(xp: Any, bits: Any) -> Any:
     """The bits with -0 turned into +0."""
-    return xp.where(bits == xp.uint16(_NEGATIVE_ZERO), xp.uint16(0), bits)
+    kind = bits.dtype.type
+    return xp.where(bits == kind(1 << (8 * bits.itemsize - 1)), kind(0), bits)
 
 
 def ulp(xp: Any, values: Any, dtype: str) -> Any:
@@ -44,5 +57,5 @@ def ulp(xp: Any, values: Any, dtype: str) -> Any:
     spacing of subnormals.
     """
     _, exponent = xp.frexp(values)
-    exponent = xp.maximum(exponent - 1, _MIN_EXPONENT[dtype]) - _FRACTION_BITS[dtype]
+    exponent = xp.maximum(exponent - 1, _MIN_EXPONENT[dtype]) - FRACTION_BITS[dtype]
     return xp.ldexp(xp.ones_like(values), exponent)

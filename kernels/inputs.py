@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.bits import from_float32
+from kernels.bits import bits_type, from_float32
 
 NONZEROS = 256
-"""Non-zeros in a row of A: sums of that many ±1 are exact in bf16 and fp16."""
+"""Non-zeros in a row of A: sums of that many ±1 are exact in every output type."""
 ROW_BLOCK = 64  # rows among which every k is covered
 MAX_DRAWS = 1024
 CHUNK_ELEMENTS = 1 << 24  # bounds the temporaries of one step
@@ -40,11 +40,30 @@ def _random(xp: Any, first: int, count: int, seed: int, stream: int) -> Any:
     return _mix(xp, xp.arange(first, first + count, dtype=xp.int64), seed, stream)
 
 
-def normal(xp: Any, rows: int, columns: int, dtype: str, seed: int, stream: int) -> Any:
-    """Standard normal values rounded to ``dtype``: uint16 bits of shape (rows, columns)."""
-    out = xp.empty((rows, columns), xp.uint16)
+def _target(xp: Any, rows: int, columns: int, dtype: str, out: Any) -> Any:
+    return xp.empty((rows, columns), bits_type(xp, dtype)) if out is None else out
+
+
+def normal(
+    xp: Any,
+    rows: int,
+    columns: int,
+    dtype: str,
+    seed: int,
+    stream: int,
+    *,
+    first_row: int = 0,
+    out: Any = None,
+) -> Any:
+    """Standard normal values rounded to ``dtype``: bits of shape (rows, columns).
+
+    They are those from ``first_row`` on of the one matrix that seed and stream make. ``out``
+    is filled where given, whatever its strides.
+    """
+    out = _target(xp, rows, columns, dtype, out)
     for first, last in chunks(rows, columns):
-        drawn = _random(xp, first * columns, (last - first) * columns, seed, stream)
+        place = (first_row + first) * columns
+        drawn = _random(xp, place, (last - first) * columns, seed, stream)
         unit = xp.float32(2.0**-32)
         high = (drawn >> xp.uint64(32)).astype(xp.float32) * unit
         low = (drawn & xp.uint64(0xFFFFFFFF)).astype(xp.float32) * unit
@@ -54,13 +73,29 @@ def normal(xp: Any, rows: int, columns: int, dtype: str, seed: int, stream: int)
     return out
 
 
-def ternary(xp: Any, rows: int, columns: int, dtype: str, seed: int, stream: int) -> Any:
-    """Values drawn evenly from {-1, 0, 1}: uint16 bits of shape (rows, columns)."""
-    table = from_float32(xp, xp.asarray([-1.0, 0.0, 1.0], xp.float32), dtype)
-    out = xp.empty((rows, columns), xp.uint16)
+def integers(
+    xp: Any,
+    rows: int,
+    columns: int,
+    bound: int,
+    dtype: str,
+    seed: int,
+    stream: int,
+    *,
+    first_row: int = 0,
+    out: Any = None,
+) -> Any:
+    """Integers drawn evenly from -bound to bound, as ``normal`` draws its values.
+
+    ``dtype`` must hold them exactly.
+    """
+    values = xp.arange(-bound, bound + 1, dtype=xp.int64).astype(xp.float32)
+    table = from_float32(xp, values, dtype)
+    out = _target(xp, rows, columns, dtype, out)
     for first, last in chunks(rows, columns):
-        drawn = _random(xp, first * columns, (last - first) * columns, seed, stream)
-        choice = ((drawn >> xp.uint64(33)) % xp.uint64(3)).astype(xp.int64)
+        place = (first_row + first) * columns
+        drawn = _random(xp, place, (last - first) * columns, seed, stream)
+        choice = ((drawn >> xp.uint64(33)) % xp.uint64(2 * bound + 1)).astype(xp.int64)
         out[first:last] = table[choice].reshape(last - first, columns)
     return out
 
@@ -89,16 +124,27 @@ def sparse_order(xp: Any, k: int, seed: int) -> Any:
     return xp.argsort(_random(xp, 0, k, seed, stream=101))
 
 
-def sparse_signs(xp: Any, order: Any, m: int, dtype: str, seed: int, draw: int) -> Any:
-    """Draw number ``draw`` of A: bits of shape (m, k), min(256, k) non-zeros of ±1 in a row.
+def sparse_signs(
+    xp: Any,
+    order: Any,
+    m: int,
+    dtype: str,
+    seed: int,
+    draw: int,
+    *,
+    nonzeros: int = NONZEROS,
+    out: Any = None,
+) -> Any:
+    """Draw number ``draw`` of A: bits of shape (m, k), min(nonzeros, k) non-zeros of ±1 in a row.
 
-    Row r takes the next 256 places of ``order``, wrapped around, so that consecutive rows
-    and draws cover every k (``sparse_draws`` counts them).
+    Row r takes the next places of ``order``, wrapped around, so that consecutive rows and
+    draws cover every k (``sparse_draws`` counts them). ``out`` is filled where given.
     """
     k = int(order.size)
-    per_row = min(NONZEROS, k)
+    per_row = min(nonzeros, k)
     signs = from_float32(xp, xp.asarray([-1.0, 1.0], xp.float32), dtype)
-    out = xp.zeros((m, k), xp.uint16)
+    out = _target(xp, m, k, dtype, out)
+    out[...] = 0
     for first, last in chunks(m, per_row):
         row = xp.arange(first, last, dtype=xp.int64)[:, None]
         turn = draw * min(ROW_BLOCK, m) + row % ROW_BLOCK

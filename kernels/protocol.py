@@ -18,8 +18,9 @@ class Protocol:
     """CUDA events around replays of a CUDA graph that holds many launches.
 
     cache           cold: inputs and output rotated over ``l2_multiple`` times the L2; where
-                    ``max_sets`` sets are too few for that, the L2 is flushed (by reading)
-                    before each replay, outside the timed region. warm: one set.
+                    ``max_sets`` sets, or as many as ``memory_share`` of the device's memory
+                    holds, are too few for that, the L2 is flushed (by reading) before each
+                    replay, outside the timed region. warm: one set.
     warmup_ms       replays thrown away before anything is timed
     replay_us       least time of one replay, reached by repeating the rotation
     min_rounds      replays of each side at least, ``max_rounds`` at most
@@ -39,6 +40,7 @@ class Protocol:
     confidence: float = 0.95
     l2_multiple: int = 3
     max_sets: int = 128
+    memory_share: float = 0.5
 
     def __post_init__(self) -> None:
         if self.cache not in CACHES:
@@ -87,13 +89,17 @@ def finished(
     return True, replace(interval, note=note)
 
 
-def rotation_sets(set_bytes: int, l2_bytes: int, protocol: Protocol) -> tuple[int, bool]:
+def rotation_sets(
+    set_bytes: int, l2_bytes: int, protocol: Protocol, most: int | None = None
+) -> tuple[int, bool]:
     """How many input sets to rotate, and whether the L2 must be flushed between replays.
 
-    ``set_bytes`` is what one launch touches of A, B and C. Two sets at least when cold, so
-    that a launch never finds the tail of its own last run.
+    ``set_bytes`` is what one launch touches of A, B and C, ``most`` how many sets memory holds
+    (None: enough). Two sets at least when cold, so that a launch never finds the tail of its
+    own last run, unless the L2 is flushed.
     """
     if protocol.cache == "warm":
         return 1, False
     needed = max(2, -(-protocol.l2_multiple * l2_bytes // set_bytes))
-    return min(needed, protocol.max_sets), needed > protocol.max_sets
+    held = protocol.max_sets if most is None else max(1, min(protocol.max_sets, most))
+    return min(needed, held), needed > held

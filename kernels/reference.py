@@ -23,13 +23,20 @@ def _module() -> Any:
     return cp.RawModule(code=source, options=("--std=c++17",))
 
 
+def _strides(matrix: Any) -> tuple[Any, Any]:
+    """Elements from one row of a matrix to the next, and from one k to the next."""
+    row, step = matrix.strides
+    return cp.int64(row // matrix.itemsize), cp.int64(step // matrix.itemsize)
+
+
 def _product(name: str, a: Any, b: Any, dtype: str) -> Any:
-    """One of reference.cu's products of bits a (rows×k) and b (n×k): shape (rows, n)."""
+    """One of reference.cu's products of bits a (rows×k) and b (n×k), views of any strides:
+    shape (rows, n)."""
     (rows, k), n = a.shape, b.shape[0]
     out = cp.empty((rows, n), _OUT_TYPES[name])
-    grid = (-(-n // _TILE), -(-rows // _TILE))
-    arguments = (a, b, out, cp.int64(rows), cp.int64(n), cp.int64(k), cp.int32(dtype == "fp16"))
-    _module().get_function(name)(grid, (_THREADS,), arguments)
+    grid = (-(-n // _TILE) * -(-rows // _TILE),)
+    sizes = (cp.int64(rows), cp.int64(n), cp.int64(k), *_strides(a), *_strides(b))
+    _module().get_function(name)(grid, (_THREADS,), (a, b, out, *sizes, cp.int32(dtype == "fp16")))
     return out
 
 

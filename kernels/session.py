@@ -6,7 +6,6 @@ import os
 
 os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # NVML's order; read when CUDA starts
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -14,35 +13,28 @@ from typing import Any
 import cupy as cp
 from cuda.bindings import driver
 
+from kernels.bits import bits_type
 from kernels.compile import compile_kernel
 from kernels.driver import checked
 from kernels.errors import GpuAbsent
 from kernels.host import ClockMonitor, host_gpu
 from kernels.inputs import normal
 from kernels.launch import LoadedKernel
+from kernels.placed import OperandSet, place_in
 from solver.families.sm90_gemm import CompileKey
-from solver.problem import Problem
+from solver.problem import Matrix, Problem
 
-SET_ALIGNMENT = 256  # elements; 512 bytes, as CuPy's own allocations have
+SET_ALIGNMENT = 512  # bytes, as CuPy's own allocations have
 _PATTERN_ELEMENTS = 1 << 24
-_POOL_STEP = 1 << 27  # elements by which the pools grow
+_POOL_STEP = 1 << 28  # bytes by which the pools grow
 _FLUSH_BLOCK = 512
-
-
-@dataclass(frozen=True, slots=True)
-class OperandSet:
-    """A (m×k), B (n×k) and C (m×n, packed) of one launch, as uint16 CuPy arrays."""
-
-    a: Any
-    b: Any
-    c: Any
 
 
 class Session:
     """One per GPU process. Work goes through ``stream``, which is CuPy's current one.
 
-    ``sms`` and ``l2_bytes`` are read from the device. Raises GpuAbsent where CUDA's
-    device 0 is not the GPU that NVML describes.
+    ``sms``, ``l2_bytes`` and ``memory_bytes`` are read from the device. Raises GpuAbsent where
+    CUDA's device 0 is not the GPU that NVML describes.
     """
 
     def __init__(self) -> None:
@@ -56,6 +48,7 @@ class Session:
         self.gpu = gpu
         self.sms = int(properties["multiProcessorCount"])
         self.l2_bytes = int(properties["l2CacheSize"])
+        self.memory_bytes = int(properties["totalGlobalMem"])
         self.stream = cp.cuda.Stream(non_blocking=True)
         self.stream.use()
         self.monitor = ClockMonitor(gpu.uuid)
@@ -72,31 +65,31 @@ class Session:
         return self._kernels[key.name]
 
     def operand_sets(self, problem: Problem, count: int) -> list[OperandSet]:
-        """``count`` disjoint sets of random normal inputs, carved from memory kept for it."""
-        m, n, k = problem.m, problem.n, problem.k
-        sizes = [-(-size // SET_ALIGNMENT) * SET_ALIGNMENT for size in (m * k, n * k, m * n)]
+        """``count`` disjoint sets of random normal inputs, carved from memory kept for it.
+
+        What lies between and around their lines is other sets' or random too.
+        """
+        sizes = [_room(matrix) for matrix in (problem.a, problem.b, problem.c)]
         inputs = self._input_pool(problem.dtype, count * (sizes[0] + sizes[1]))
-        outputs = self._output_pool(count * sizes[2])
+        outputs = self._output_pool(count * sizes[2]).view(bits_type(cp, problem.out))
         sets = []
         for index in range(count):
-            a0 = index * (sizes[0] + sizes[1])
-            b0, c0 = a0 + sizes[0], index * sizes[2]
+            start = index * (sizes[0] + sizes[1])
             sets.append(
                 OperandSet(
-                    inputs[a0 : a0 + m * k].reshape(m, k),
-                    inputs[b0 : b0 + n * k].reshape(n, k),
-                    outputs[c0 : c0 + m * n].reshape(m, n),
+                    place_in(inputs, start, problem.a, not problem.a_is_k_major),
+                    place_in(inputs, start + sizes[0], problem.b, not problem.b_is_k_major),
+                    place_in(outputs, index * sizes[2], problem.c, False),
                 )
             )
         return sets
 
-    def _input_pool(self, dtype: str, elements: int) -> Any:
+    def _input_pool(self, dtype: str, size_bytes: int) -> Any:
         pool = self._inputs.get(dtype)
-        if pool is None or pool.size < elements:
+        if pool is None or pool.nbytes < size_bytes:
             self._inputs.clear()
             del pool
-            cp.get_default_memory_pool().free_all_blocks()
-            pool = cp.empty(-(-elements // _POOL_STEP) * _POOL_STEP, cp.uint16)
+            pool = _grown(size_bytes).view(cp.uint16)
             pattern = normal(cp, 1, _PATTERN_ELEMENTS, dtype, seed=1, stream=0).ravel()
             for first in range(0, pool.size, _PATTERN_ELEMENTS):
                 part = pool[first : first + _PATTERN_ELEMENTS]
@@ -104,11 +97,10 @@ class Session:
             self._inputs[dtype] = pool
         return pool
 
-    def _output_pool(self, elements: int) -> Any:
-        if self._outputs is None or self._outputs.size < elements:
+    def _output_pool(self, size_bytes: int) -> Any:
+        if self._outputs is None or self._outputs.nbytes < size_bytes:
             self._outputs = None
-            cp.get_default_memory_pool().free_all_blocks()
-            self._outputs = cp.empty(-(-elements // _POOL_STEP) * _POOL_STEP, cp.uint16)
+            self._outputs = _grown(size_bytes)
         return self._outputs
 
     def release(self) -> None:
@@ -127,6 +119,18 @@ class Session:
             (_FLUSH_BLOCK,),
             (self._flush_buffer, cp.int64(words), self._flush_buffer[4 * words :]),
         )
+
+
+def _room(matrix: Matrix) -> int:
+    """Bytes to keep for a matrix at any offset, whole steps of SET_ALIGNMENT."""
+    size = (matrix.elements + matrix.offset) * matrix.element_bytes
+    return -(-size // SET_ALIGNMENT) * SET_ALIGNMENT
+
+
+def _grown(size_bytes: int) -> Any:
+    """A new pool of at least this size, once CuPy has given back what lies idle."""
+    cp.get_default_memory_pool().free_all_blocks()
+    return cp.empty(-(-size_bytes // _POOL_STEP) * _POOL_STEP, cp.uint8)
 
 
 def _cuda_uuid() -> str:

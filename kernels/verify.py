@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 from kernels.errors import GpuAbsent, NoKernelFamily
+from kernels.hang import Hang, unknown
 from kernels.host import HostGpu, host_gpu, match_profile
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import VERIFY, Protocol
+from kernels.watch import watch
 from kernels.worker import Task, TaskResult, run_task
 from solver.config import Config
 from solver.device import device_names, load_profile
@@ -24,6 +27,8 @@ from solver.families import sm90_gemm as family
 from solver.problem import Problem
 
 DEADLINE_S = 60.0
+DIAGNOSIS_S = 60.0
+"""Longest time, start and compilation included, to find out where a kernel hangs."""
 
 
 class Reason(StrEnum):
@@ -72,7 +77,8 @@ class Verification:
 
     ``prediction_error`` is (predicted - measured) / measured. ``ratio_to_cublas`` is
     cuBLAS's time over ours, between ``ratio_low`` and ``ratio_high``. ``protocol`` says how
-    it was timed.
+    it was timed. ``copies`` names the operands that a launch copies first, which is timed too.
+    ``hang`` is where the debug build waits (kernels.hang.Hang) after a timeout.
     """
 
     status: str
@@ -90,6 +96,7 @@ class Verification:
     nvrtc: str | None = None
     kernel_id: str | None = None
     registers: int | None = None
+    copies: tuple[str, ...] = ()
     exact: bool | None = None
     exact_draws: int | None = None
     k_coverage: float | None = None
@@ -112,6 +119,7 @@ class Verification:
     sm_clock_before_mhz: int | None = None
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
+    hang: dict[str, Any] | None = None
 
     @property
     def passed(self) -> bool:
@@ -120,7 +128,7 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """The verification as JSON-ready values."""
-        return asdict(self) | {"throttle": list(self.throttle)}
+        return asdict(self) | {"copies": list(self.copies), "throttle": list(self.throttle)}
 
 
 def require_gpu() -> tuple[HostGpu, str]:
@@ -171,7 +179,9 @@ def verify(
     """Verify one configuration on the host's GPU.
 
     Runs in a fresh process, or in ``worker``, which is warm if it was used before and is
-    replaced if this kills it. A wrong, hanging, faulting or illegal kernel is a result.
+    replaced if this kills it. A wrong, hanging, faulting or illegal kernel is a result. One that
+    is killed at its deadline is run once more, in its debug build, to say where it hangs: that
+    takes DIAGNOSIS_S at most.
     Raises GpuAbsent and NoKernelFamily where nothing could be launched at all.
     """
     gpu, device = require_gpu()
@@ -181,15 +191,26 @@ def verify(
     except (IllegalConfig, InvalidProblem) as error:
         return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
     arguments = (task_of(request, device, seed),)
-    if worker is not None:
-        outcome = worker.call(run_task, arguments, deadline_s)
-    else:
-        with Worker() as fresh:
-            outcome = fresh.call(run_task, arguments, deadline_s)
+    with nullcontext(worker) if worker is not None else Worker() as runner:
+        outcome = runner.call(run_task, arguments, deadline_s)
+        hang = where_it_hangs(runner, request) if outcome.kind is OutcomeKind.TIMEOUT else None
     if outcome.kind is not OutcomeKind.OK:
         reason, details = failure_of(outcome)
-        return _failed(request, gpu, seed, reason, details, outcome.elapsed_s)
+        return _failed(request, gpu, seed, reason, details, outcome.elapsed_s, hang)
     return verification_of(request, gpu, seed, outcome.value, outcome.elapsed_s)
+
+
+def where_it_hangs(worker: Worker, request: VerificationRequest) -> Hang:
+    """Run a request's kernel in its debug build and report where its warps wait.
+
+    The kernel may hang on when the report is here: the worker's process is ended.
+    """
+    outcome = worker.call(watch, (request.problem, request.config), DIAGNOSIS_S)
+    worker.close()
+    if outcome.kind is not OutcomeKind.OK:
+        return unknown(failure_of(outcome)[1])
+    hang: Hang = outcome.value
+    return hang
 
 
 def verification_of(
@@ -233,10 +254,12 @@ def _failed(
     reason: Reason,
     details: str,
     elapsed_s: float,
+    hang: Hang | None = None,
 ) -> Verification:
     return Verification(
         status="failed",
         reason=reason,
-        details=details,
+        details=details if hang is None else f"{details}\n{hang.text}",
         **_about(request, gpu, seed, elapsed_s),
+        hang=None if hang is None else hang.to_dict(),
     )

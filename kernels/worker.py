@@ -38,7 +38,9 @@ class TaskResult:
 
     ``failure`` is None, or what was wrong with the output. Times are per launch in
     microseconds, ``ratio_to_cublas`` is cuBLAS's time over ours, ``comparison`` names the
-    library (or says why there is none), ``ratio_note`` why its interval is wide.
+    library (or says why there is none), ``ratio_note`` why its interval is wide. ``copies``
+    names the operands, a or b, that a launch copies first because TMA can't take them; its
+    time counts that.
     """
 
     failure: str | None
@@ -47,6 +49,7 @@ class TaskResult:
     nvrtc: str
     gpu: dict[str, Any]
     sms: int
+    copies: tuple[str, ...] = ()
     exact: bool | None = None
     exact_draws: int | None = None
     k_coverage: float | None = None
@@ -95,7 +98,7 @@ def run_task(task: Task) -> TaskResult:
 
     current = session()
     problem, config = task.problem, task.config
-    kernel = current.kernel(family.compile_key(config, problem.dtype))
+    kernel = current.kernel(family.compile_key(config, problem.dtype, problem.kernel_layout))
     check_compiled(kernel.compiled, config, load_profile(task.device))
     sms = current.sms if task.sms is None else min(task.sms, current.sms)
     facts: dict[str, Any] = {
@@ -105,9 +108,10 @@ def run_task(task: Task) -> TaskResult:
         "nvrtc": kernel.compiled.nvrtc,
         "gpu": current.gpu.to_dict(),
         "sms": sms,
+        "copies": family.copied_operands(problem),
     }
     if task.check:
-        if problem.operand_bytes > current.l2_bytes * 16:
+        if family.memory_bytes(problem) > current.l2_bytes * 16:
             current.release()
         result = check_config(current, kernel, problem, config, sms, task.seed)
         facts.update(
@@ -124,20 +128,21 @@ def run_task(task: Task) -> TaskResult:
 def _time(task: Task, sms: int) -> dict[str, Any]:
     """Time a configuration that is known to be right, next to cuBLAS where asked."""
     from kernels.cublas import CublasAbsent, cublas_products
-    from kernels.launch import GemmLaunch, Workspace, address
+    from kernels.launch import GemmLaunch, Workspace
     from kernels.launch_plan import plan_launch
     from kernels.measure import Side, measure
     from kernels.session import session
 
     current = session()
     problem, protocol = task.problem, task.protocol
-    kernel = current.kernel(family.compile_key(task.config, problem.dtype))
+    kernel = current.kernel(family.compile_key(task.config, problem.dtype, problem.kernel_layout))
     plan = plan_launch(problem, task.config, sms)
-    count, flush = rotation_sets(problem.operand_bytes, current.l2_bytes, protocol)
+    most = int(current.memory_bytes * protocol.memory_share) // family.memory_bytes(problem)
+    count, flush = rotation_sets(problem.operand_bytes, current.l2_bytes, protocol, most)
     sets = current.operand_sets(problem, count)
     workspace = Workspace(plan)
     launches = [
-        GemmLaunch(plan, kernel, address(s.a), address(s.b), address(s.c), workspace) for s in sets
+        GemmLaunch(plan, kernel, s.a.address, s.b.address, s.c.address, workspace) for s in sets
     ]
 
     def enqueue() -> None:
@@ -148,7 +153,7 @@ def _time(task: Task, sms: int) -> dict[str, Any]:
     comparison = None
     if task.cublas:
         try:
-            comparison, products = cublas_products(sets, problem.dtype, current.stream)
+            comparison, products = cublas_products(sets, problem, current.stream)
         except CublasAbsent as absent:
             comparison = f"none: {absent}"
         else:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from pathlib import Path
+from typing import Any
 
-from bench import report
+import pytest
+
+from bench import http_verify, report
+from kernels.bench_plan import problem_of
 from solver.config import Config
 from solver.families.sm90_gemm import compile_key, register_table
+from solver.problem import Problem
 
 
 def test_the_readme_and_the_page_show_the_recorded_results() -> None:
@@ -25,16 +32,17 @@ def test_every_recorded_pick_passed_with_the_registers_that_the_proof_took_as_gi
     for result in report.read_picks().values():
         assert result["nvrtc"] == table.nvrtc
         for row in result["rows"]:
-            key = compile_key(Config.from_dict(row["config"]), row["dtype"])
+            problem = problem_of(row)
+            key = compile_key(Config.from_dict(row["config"]), problem.dtype, problem.kernel_layout)
             assert row["status"] == "passed"
-            assert row["registers"] == table.registers[key.name]
+            assert row["registers"] == table.of(key)
 
 
 def test_every_recorded_pick_was_verified_over_http_too() -> None:
     record = json.loads((report.RESULTS / "h200" / "http_verifications.json").read_text("utf-8"))
-    asked = {(row["m"], row["n"], row["k"]) for row in record["rows"]}
+    asked = {problem_of(row) for row in record["rows"]}
     for result in report.read_picks().values():
-        assert {(row["m"], row["n"], row["k"]) for row in result["rows"]} <= asked
+        assert {problem_of(row) for row in result["rows"]} <= asked
     assert all(row["status"] == "passed" and row["proof"] == "optimal" for row in record["rows"])
 
 
@@ -44,3 +52,45 @@ def test_the_page_shows_the_recorded_comparison_of_strategies() -> None:
     assert record["shapes"] == len(record["by_shape"]) == 96
     joint = record["strategies"]["joint"]
     assert (joint["optimum"], joint["worst_gap"]) == (1, 0)
+
+
+def test_a_shape_is_shown_with_the_answer_to_its_own_problem_alone() -> None:
+    row = {
+        "m": 64,
+        "n": 64,
+        "k": 64,
+        "config": Config("sm90_gemm", 64, 64, 64, 3).to_dict(),
+        "predicted_us": 2.0,
+        "median_us": 2.0,
+    }
+    asked = {problem_of(row): {"configurations": 77, "total_ms": 12.3}}
+    lines = report.shape_table([row, row | {"layout": "tt"}], asked).splitlines()
+    assert [line.endswith("| 77 | 12.3 |") for line in lines[2:]] == [True, False]
+
+
+def test_a_problem_is_asked_whole_over_http(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answered(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        assert body is not None
+        asked.append(body)
+        return {
+            "config": {},
+            "proof": {"status": "optimal", "space": {"configurations": 1}},
+            "predicted": {"time_us": 1.0},
+            "status": "passed",
+            "reason": None,
+            "result": None,
+        }
+
+    suite = tmp_path / "two.csv"
+    suite.write_text("m,n,k,layout,ldc\n64,64,64,,\n64,64,64,tt,65\n", "utf-8")
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(http_verify, "call", answered)
+    monkeypatch.setattr(sys, "argv", ["http_verify", "--out", str(out), str(suite)])
+    assert http_verify.main() == 0
+    problems = [Problem(64, 64, 64), Problem(64, 64, 64, layout="tt", ldc=65)]
+    assert [problem_of(body) for body in asked] == [p for p in problems for _ in range(2)]
+    assert [problem_of(row) for row in json.loads(out.read_text("utf-8"))["rows"]] == problems

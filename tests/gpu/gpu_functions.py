@@ -22,10 +22,11 @@ def spin_for_ever(config: Config) -> None:
 
     current = session()
     problem = Problem(64, 64, 64)
-    kernel = LoadedKernel.load(compile_never_ends(family.compile_key(config, problem.dtype)))
+    key = family.compile_key(config, problem.dtype, problem.layout)
+    kernel = LoadedKernel.load(compile_never_ends(key))
     plan = plan_launch(problem, config, current.sms)
     operands = current.operand_sets(problem, 1)[0]
-    addresses = (int(x.data.ptr) for x in (operands.a, operands.b, operands.c))
+    addresses = (x.address for x in (operands.a, operands.b, operands.c))
     GemmLaunch(plan, kernel, *addresses, Workspace(plan)).launch(current.stream)
     current.stream.synchronize()
 
@@ -41,9 +42,9 @@ def store_to_nowhere(config: Config) -> None:
     operands = current.operand_sets(problem, 1)[0]
     GemmLaunch(
         plan,
-        current.kernel(family.compile_key(config, problem.dtype)),
-        int(operands.a.data.ptr),
-        int(operands.b.data.ptr),
+        current.kernel(family.compile_key(config, problem.dtype, problem.layout)),
+        operands.a.address,
+        operands.b.address,
         UNMAPPED_ADDRESS,
         Workspace(plan),
     ).launch(current.stream)
@@ -63,65 +64,104 @@ def outputs_of(problem: Problem, config: Config, launches: int) -> list[bytes]:
     workspace = Workspace(plan)
     launch = GemmLaunch(
         plan,
-        current.kernel(family.compile_key(config, problem.dtype)),
-        int(operands.a.data.ptr),
-        int(operands.b.data.ptr),
-        int(operands.c.data.ptr),
+        current.kernel(family.compile_key(config, problem.dtype, problem.layout)),
+        operands.a.address,
+        operands.b.address,
+        operands.c.address,
         workspace,
     )
     outputs = []
     for _ in range(launches):
-        operands.c.fill(0xFFFF)
+        operands.c.lines.fill(0xFFFF)
         launch.launch(current.stream)
-        outputs.append(cp.asnumpy(operands.c).tobytes())
+        outputs.append(cp.asnumpy(operands.c.view).tobytes())
         if not workspace.counters_are_zero():
             raise RuntimeError("split-K counters are not zero after a launch")
     return outputs
 
 
 def inputs_on_both(dtype: str) -> dict[str, tuple[Any, Any]]:
-    """Each generator's output by numpy and by CuPy, as numpy arrays."""
+    """Each generator's output by numpy and by CuPy, as numpy arrays; CuPy fills views whose
+    rows are not contiguous."""
     import cupy as cp
 
     from kernels import inputs
+    from kernels.bits import bits_type
 
-    pairs = {}
-    for name in ("normal", "ternary"):
-        draw = getattr(inputs, name)
-        pairs[name] = (draw(np, 96, 1000, dtype, 7, 3), cp.asnumpy(draw(cp, 96, 1000, dtype, 7, 3)))
-    signs = []
+    drawn: dict[str, list[Any]] = {"normal": [], "integers": [], "sparse_signs": []}
     for xp in (np, cp):
+        kind = bits_type(xp, dtype)
+        outs = [xp.empty((2 * 1000, 96), kind)[::2].T if xp is cp else None for _ in range(2)]
+        drawn["normal"].append(inputs.normal(xp, 96, 1000, dtype, 7, 3, out=outs[0]))
+        drawn["integers"].append(inputs.integers(xp, 96, 1000, 32, dtype, 7, 3, out=outs[1]))
+        out = xp.empty((2 * 5000, 70), kind)[::2].T if xp is cp else None
         order = inputs.sparse_order(xp, 5000, 7)
-        signs.append(inputs.sparse_signs(xp, order, 70, dtype, 7, 1))
-    pairs["sparse_signs"] = (signs[0], cp.asnumpy(signs[1]))
-    return pairs
+        drawn["sparse_signs"].append(inputs.sparse_signs(xp, order, 70, dtype, 7, 1, out=out))
+    return {name: (cpu, cp.asnumpy(gpu)) for name, (cpu, gpu) in drawn.items()}
 
 
-def references_on_both(dtype: str) -> dict[str, tuple[Any, Any]]:
-    """The reference products by numpy in float64 and by the reference kernels."""
+def references_on_both(dtype: str, layout: str) -> dict[str, tuple[Any, Any]]:
+    """The reference products by numpy in float64 and by the reference kernels, on operands
+    with gaps and offsets."""
     import cupy as cp
 
     from kernels import reference
-    from kernels.inputs import normal, sparse_order, sparse_signs, ternary
+    from kernels.inputs import integers, normal, sparse_order, sparse_signs
     from kernels.numerics import numpy_product
+    from kernels.placed import place_operands
 
     m, n, k = 150, 131, 777
+    problem = Problem(m, n, k, dtype, layout, lda=779, ldb=801, a_offset=3, b_offset=1)
     a, b = (normal(np, rows, k, dtype, 5, stream) for rows, stream in ((m, 1), (n, 2)))
     signs = sparse_signs(np, sparse_order(np, k, 5), m, dtype, 5, 0)
-    integers = ternary(np, n, k, dtype, 5, 3)
+    ternary = integers(np, n, k, 1, dtype, 5, 3)
 
     def on_gpu(product: Any, left: Any, right: Any) -> Any:
-        return cp.asnumpy(product(cp.asarray(left), cp.asarray(right), dtype))
+        operands = place_operands(cp, problem)
+        operands.a.view[...] = cp.asarray(left)
+        operands.b.view[...] = cp.asarray(right)
+        return cp.asnumpy(product(operands.a.view, operands.b.view, dtype))
 
     magnitude = numpy_product(np, a & 0x7FFF, b & 0x7FFF, dtype)
     return {
         "sum": (numpy_product(np, a, b, dtype), on_gpu(reference.reference_sum, a, b)),
         "magnitude": (magnitude, on_gpu(reference.reference_magnitude, a, b)),
         "exact": (
-            numpy_product(np, signs, integers, dtype),
-            on_gpu(reference.reference_exact, signs, integers),
+            numpy_product(np, signs, ternary, dtype),
+            on_gpu(reference.reference_exact, signs, ternary),
         ),
     }
+
+
+def cublas_on_both(problem: Problem) -> list[tuple[str, int, float]]:
+    """Each binding of cuBLAS that is there: its name, wrong elements, relative error."""
+    import cupy as cp
+
+    from kernels.cublas import cupy_products, torch_products
+    from kernels.numerics import Finding, Scaling, check_statistical
+    from kernels.reference import reference_magnitude, reference_sum
+    from kernels.session import session
+
+    current = session()
+    sets = current.operand_sets(problem, 2)
+    found = []
+    for products in (torch_products, cupy_products):
+        for operands in sets:
+            operands.c.lines.fill(0xFFFF)
+        try:
+            name, enqueue = products(sets, problem, current.stream)
+            enqueue()
+        except (ImportError, TypeError):  # no such library, or one too old for this output type
+            continue
+        finding = Finding()
+        for operands in sets:
+            a, b = operands.a.view, operands.b.view
+            # Splits of k may be summed in C's own type: its ulp, not fp32's, is the yardstick.
+            slack = 8 * Scaling().slack(problem.k, reference_magnitude(a, b, problem.dtype))
+            sums = reference_sum(a, b, problem.dtype)
+            check_statistical(cp, finding, operands.c.view, sums, slack, problem.out)
+        found.append((name, finding.wrong, finding.rel_error))
+    return found
 
 
 def times_of_a_copy(elements: int) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import branches
 import gpu_functions as functions
 
 from kernels.process import OutcomeKind, Worker, run_in_process
@@ -13,6 +12,7 @@ from kernels.verify import Reason, VerificationRequest, failure_of, verify
 from solver.config import Config
 from solver.problem import Problem
 
+SMALL = Config("sm90_gemm", 64, 64, 64, 3)
 CONFIG = Config("sm90_gemm", 128, 128, 64, 4, mma_in_flight=1, math_warpgroups=1)
 REQUEST = VerificationRequest(Problem(512, 512, 512), CONFIG, predicted_us=6.0)
 START_S = 120.0
@@ -20,7 +20,7 @@ START_S = 120.0
 
 def test_a_kernel_that_never_ends_is_killed_at_its_deadline_and_the_next_passes() -> None:
     with Worker() as worker:
-        outcome = worker.call(functions.spin_for_ever, (branches.SMALL,), 30.0)
+        outcome = worker.call(functions.spin_for_ever, (SMALL,), 30.0)
         assert failure_of(outcome)[0] is Reason.TIMEOUT
         assert outcome.exit_code == -9
         assert verify(REQUEST, START_S, worker).passed
@@ -28,7 +28,7 @@ def test_a_kernel_that_never_ends_is_killed_at_its_deadline_and_the_next_passes(
 
 def test_a_kernel_that_faults_is_reported_and_the_next_passes() -> None:
     with Worker() as worker:
-        outcome = worker.call(functions.store_to_nowhere, (branches.SMALL,), START_S)
+        outcome = worker.call(functions.store_to_nowhere, (SMALL,), START_S)
         reason, details = failure_of(outcome)
         assert reason is Reason.FAULT
         assert "illegal" in details.lower()

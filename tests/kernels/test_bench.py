@@ -11,12 +11,13 @@ import pytest
 
 import kernels.verify
 from kernels.bench import Runner, main
-from kernels.bench_plan import InvalidPlan, parse_plan
+from kernels.bench_plan import InvalidPlan, parse_plan, problem_of
 from kernels.bench_result import ResultFile, failed_row, passed_row
 from kernels.process import Outcome, OutcomeKind
 from kernels.protocol import BENCH, CHOICE, SAMPLE
 from kernels.verify import Reason
 from kernels.worker import Task, TaskResult
+from solver.problem import Problem
 
 CONFIG = {"family": "sm90_gemm", "tile_m": 128, "tile_n": 128, "tile_k": 64, "stages": 4}
 ROW = {
@@ -52,6 +53,7 @@ def result(median_us: float) -> TaskResult:
         nvrtc="13.5",
         gpu={},
         sms=132,
+        copies=("a",),
         exact=True,
         rel_error=0.001,
         median_us=median_us,
@@ -98,6 +100,36 @@ def test_a_bad_row_is_named_with_its_field(row: dict[str, Any], field: str) -> N
     assert raised.value.field == field
 
 
+def test_a_row_without_the_newer_fields_is_the_problem_it_always_was() -> None:
+    problem = Problem(512, 512, 512, "fp16", "nt")
+    old = {"m": 512, "n": 512, "k": 512, "dtype": "fp16", "layout": "nt", "median_us": 5.0}
+    assert problem_of(old) == problem
+    assert problem_of({"m": 512, "n": 512, "k": 512}) == Problem(512, 512, 512)
+
+
+def test_a_row_carries_every_field_of_its_problem_to_the_result_and_back() -> None:
+    problem = Problem(64, 96, 128, "fp16", "nt", "fp32", 72, 104, 97, 1, 2, 3)
+    plan = parse_plan(plan_text(ROW | problem.to_dict()))
+    record = passed_row(plan.rows[0], result(5.0))
+    assert plan.rows[0].problem == problem
+    assert record.items() >= problem.to_dict().items()
+    assert problem_of(json.loads(json.dumps(record))) == problem
+
+
+def test_a_pitch_that_cannot_be_is_named_with_its_row() -> None:
+    with pytest.raises(InvalidPlan) as raised:
+        parse_plan(plan_text(ROW, ROW | {"ldc": 511}))
+    assert raised.value.field == "rows[1].ldc"
+
+
+def test_one_problem_in_two_layouts_makes_two_jobs_and_needs_two_kernels() -> None:
+    best = ROW | {"role": "best"}
+    plan = parse_plan(plan_text(best, best | {"layout": "nn"}, best | {"ldc": 520}))
+    assert len(plan.jobs()) == 3
+    needed = plan.keys()
+    assert [key.layout for key in needed] == ["nn", "tn"]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 3}'])
 def test_a_file_that_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(InvalidPlan):
@@ -120,7 +152,7 @@ def test_a_measured_row_keeps_the_contract() -> None:
     (job,) = parse_plan(plan_text(ROW)).jobs()
     record = made.run(job)
     assert set(record) >= CONTRACT
-    assert (record["status"], record["median_us"]) == ("passed", 5.0)
+    assert (record["status"], record["median_us"], record["copies"]) == ("passed", 5.0, ("a",))
     assert (worker.tasks[0].check, worker.tasks[0].cublas) == (True, True)
     assert worker.tasks[0].protocol == BENCH
 

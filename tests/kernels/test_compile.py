@@ -76,7 +76,7 @@ def test_a_legal_key_compiles_to_the_figures_the_solver_counts_with(
     key: CompileKey, cache: KernelCache, h200: DeviceProfile
 ) -> None:
     kernel = compile_kernel(key, cache=cache)
-    assert kernel.registers == family.register_table().registers[key.name]
+    assert kernel.registers == family.register_table().of(key)
     assert (kernel.spill_bytes, kernel.stack_bytes, kernel.static_smem_bytes) == (0, 0, 0)
     assert b".nv.local" not in kernel.cubin
     for stages in family.STAGES:
@@ -87,7 +87,7 @@ def test_a_legal_key_compiles_to_the_figures_the_solver_counts_with(
 
 def test_every_candidate_key_is_legal_or_refused_with_a_reason() -> None:
     table = family.register_table()
-    names = {key.name for dtype in ("bf16", "fp16") for key in family.candidate_keys(dtype)}
+    names = {key.form for dtype in ELEMENT_BYTES for key in candidate_keys(dtype)}
     assert set(table.registers) | set(table.refused) == names
     assert not set(table.registers) & set(table.refused)
     assert all(table.refused.values())
@@ -98,13 +98,12 @@ def test_the_table_was_measured_from_these_sources() -> None:
 
 
 def test_role_registers_never_exceed_those_of_the_launch() -> None:
-    registers = family.register_table().registers
     split_keys = [key for key in table_keys() if key.register_split]
     assert split_keys
     for key in split_keys:
         dma, math = family.ROLE_REGISTERS[key.math_warpgroups]
         roles = family.WARPGROUP * (dma + key.math_warpgroups * math)
-        assert roles <= key.max_threads * registers[key.name]
+        assert roles <= key.max_threads * family.register_table().of(key)
 
 
 def test_a_key_that_spills_is_refused_with_the_bytes(cache: KernelCache) -> None:

@@ -88,6 +88,15 @@ def test_cold_inputs_rotate_over_three_times_the_l2_or_the_l2_is_flushed(
     assert rotation_sets(set_bytes, L2_BYTES, BENCH) == (sets, flushed)
 
 
+@pytest.mark.parametrize(
+    ("most", "expected"), [(20, (15, False)), (15, (15, False)), (3, (3, True)), (0, (1, True))]
+)
+def test_sets_that_memory_cannot_hold_are_made_up_for_by_flushing(
+    most: int, expected: tuple[int, bool]
+) -> None:
+    assert rotation_sets(10 << 20, L2_BYTES, BENCH, most) == expected
+
+
 def test_warm_inputs_are_one_set() -> None:
     assert rotation_sets(1 << 20, L2_BYTES, BENCH.with_cache("warm")) == (1, False)
 

@@ -28,6 +28,7 @@ RESULT = TaskResult(
     nvrtc="13.5",
     gpu=H200.to_dict(),
     sms=132,
+    copies=("b",),
     exact=True,
     rel_error=1.7e-3,
     median_us=5.0,
@@ -125,6 +126,8 @@ def test_a_result_becomes_a_verification_with_its_prediction_error() -> None:
     assert body["reason"] is None
     assert body["device"] == "NVIDIA H200"
     assert body["throttle"] == ["power_cap"]
+    assert body["copies"] == ["b"]
+    assert body["problem"] == REQUEST.problem.to_dict()
     assert body["config"]["tile_m"] == 128
 
 

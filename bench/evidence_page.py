@@ -1,0 +1,66 @@
+"""What the GPU evidence of the kernel says, in words for docs/results.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+NAMES = ("pairs", "soak", "large", "sanitizer", "hangs")
+
+
+def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
+    """The recorded results of the evidence scripts, by name."""
+    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in NAMES}
+
+
+def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
+    """The section: what was launched and checked, what was found."""
+    pairs, soak, large = evidence["pairs"], evidence["soak"], evidence["large"]
+    hangs = evidence["hangs"]["plants"]
+    errors = ", ".join(f"{error:.2g} ({out})" for out, error in pairs["rel_error_max"].items())
+    return "\n\n".join(
+        [
+            "## The kernel, checked",
+            f"Sources {pairs['source_hash'][:12]}, NVRTC {pairs['nvrtc']}, {pairs['date'][:10]}.",
+            "\n".join(
+                [
+                    f"- `bench.gpu_pairs`: {pairs['checked']} seeded pairs of problem and "
+                    f"configuration, {pairs['kernels']} kernels, {pairs['failed']} failed; every "
+                    f"output exact over {pairs['exact_draws']} draws that cover every k, again "
+                    "with alpha and beta; largest relative errors on random inputs "
+                    f"{errors}; {pairs['meetings_met']} of {pairs['meetings_wanted']} combinations "
+                    "of branches met.",
+                    f"- `bench.gpu_soak`: {soak['launches']:,} launches of "
+                    f"{soak['configurations']} configurations, {soak['failed']} gave another "
+                    "checksum.",
+                    f"- `bench.gpu_large`: {large['problems']} problems of more than 2³¹ "
+                    f"elements, or an extent next to it, {large['failed']} "
+                    "wrong.",
+                    f"- `bench.gpu_hangs`: {sum(row['right'] for row in hangs.values())} of "
+                    f"{len(hangs)} hangs planted in the CUDA reported with the right barrier, "
+                    "stage and warps.",
+                ]
+            ),
+            _sanitizer(evidence["sanitizer"]),
+        ]
+    )
+
+
+def _sanitizer(record: dict[str, Any]) -> str:
+    lines = [
+        f"compute-sanitizer over {record.get('launches', 0)} launches that take every branch; a "
+        "tool counts for the kinds of fault that it reported when planted.",
+        "",
+        "| tool | clean launches | planted faults reported | missed |",
+        "|---|---|---|---|",
+    ]
+    for tool, result in record.get("clean", {}).items():
+        plants = {n: p for n, p in record["plants"].items() if p["tool"] == tool}
+        seen = [p["what"] for p in plants.values() if p["found"]]
+        missed = [p["what"] for p in plants.values() if not p["found"]]
+        outcome = result["outcome"] if isinstance(result, dict) else result
+        lines.append(
+            f"| {tool} | {outcome} | {'; '.join(seen) or '-'} | {'; '.join(missed) or '-'} |"
+        )
+    return "\n".join(lines)

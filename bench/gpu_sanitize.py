@@ -1,0 +1,181 @@
+"""The kernels under NVIDIA's compute-sanitizer.
+
+    python -m bench.gpu_sanitize --out bench/results/h200/sanitizer.json
+
+A tool's clean run counts only where the same tool has reported a planted fault of its kind in
+these same kernels. Plants are launches that claim more memory than there is (memcheck) or that
+read what was never written (initcheck), and the kernel's source with one synchronisation taken
+out or one fault put in (racecheck, synccheck). Each plant says whether its tool saw it; a tool
+that missed every one has the note "not run".
+
+The clean launches take every branch of the kernel several times, on memory sized to the element
+whose gaps are never written; C is written only where beta has it read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.branch_pairs import counted
+from bench.evidence import ROOT, about, progress_bar, write
+from bench.sanitize_plants import COPY, GEMM, PLANTS, clean_pairs
+from kernels.bench import precompile
+from solver.errors import WarpwrightError
+
+FOUND = 86  # exit code that the checker gives where it found something
+TIMEOUT_S = 400
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+PROCESSES = 6  # checkers at a time
+
+
+def find_sanitizer() -> str | None:
+    """The checker's path: on PATH, or in the CUDA toolkit."""
+    homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
+    found = shutil.which("compute-sanitizer")
+    for home in homes:
+        candidate = Path(home, "bin", "compute-sanitizer")
+        if found is None and home and candidate.exists():
+            found = str(candidate)
+    return found
+
+
+def under(sanitizer: str, tool: str, kernels: Sequence[str], launched: str) -> tuple[str, str]:
+    """Launch a plant, or everything clean, under a tool; see ``verdict``."""
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
+    if tool == "memcheck":
+        command += ["--report-api-errors", "no"]  # probing the driver for entry points is none
+    command += [sys.executable, "-m", "bench.sanitize_plants", launched]
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            code: int | None = process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.poll() is None:  # the checker's own child too
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        return verdict(output.read(), code, kernels)
+
+
+def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str, str]:
+    """What a run under a checker comes to: found | clean | broken, and the checker's words.
+
+    ``found`` is a report that names one of ``kernels``, whether or not the launch ended
+    thereafter. ``code`` is None where it did not.
+    """
+    lines = output.strip().splitlines()
+    words = [line.strip("= ") for line in lines if line.startswith("=========")]
+    reports = [line for line in words[1:] if line and "SUMMARY" not in line]
+    if any(kernel in line for line in reports for kernel in kernels):
+        return "found", f"{reports[0]}; {words[-1]}"
+    if code == 0 and words and not reports:
+        return "clean", words[-1]
+    ending = f"no end after {TIMEOUT_S} s" if code is None else f"exit code {code}"
+    return "broken", f"{ending}: {' | '.join([*reports[:1], *lines[-3:]])}"
+
+
+def report(sanitizer: str) -> dict[str, Any]:
+    """Every plant and every tool's clean run, several at a time."""
+    clean = clean_pairs()
+    with progress_bar() as bar, ThreadPoolExecutor(PROCESSES) as pool:
+        task = bar.add_task("sanitize", total=len(PLANTS) + len(TOOLS), failed="")
+
+        def run(tool: str, kernels: Sequence[str], launched: str) -> tuple[str, str]:
+            outcome = under(sanitizer, tool, kernels, launched)
+            bar.advance(task)
+            return outcome
+
+        runs = {tool: pool.submit(run, tool, (GEMM, COPY), "clean") for tool in TOOLS}
+        planted = {
+            name: pool.submit(run, plant.tool, (plant.kernel,), name)
+            for name, plant in PLANTS.items()
+        }
+    plants = {}
+    for name, plant in PLANTS.items():
+        outcome, words = planted[name].result()
+        plants[name] = {
+            "tool": plant.tool,
+            "kernel": plant.kernel,
+            "what": plant.what,
+            "found": outcome == "found",
+            "words": words,
+        }
+    tools: dict[str, Any] = {}
+    for tool in TOOLS:
+        seen = [name for name, row in plants.items() if row["tool"] == tool and row["found"]]
+        outcome, words = runs[tool].result()
+        tools[tool] = (
+            {"outcome": outcome, "words": words, "counts_for": seen}
+            if seen or outcome != "clean"
+            else "not run: the tool missed every plant"
+        )
+    return {
+        "launches": 2 * len(clean),
+        "branches": counted(clean),
+        "plants": plants,
+        "clean": tools,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0: nothing was found in clean launches; 1: something was; 3: no compute-sanitizer or GPU."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu_sanitize",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser.add_argument("--commit", help="recorded where this is no checkout")
+    chosen = parser.parse_args(arguments)
+    sanitizer = find_sanitizer()
+    try:
+        record = {**about(chosen.commit), "sanitizer": sanitizer}
+    except WarpwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    code, started = 3, time.monotonic()
+    if sanitizer is None:
+        record["note"] = "not run: no compute-sanitizer on this host"
+    else:
+        _precompile()
+        record |= report(sanitizer)
+        ran = [tool for tool in record["clean"].values() if isinstance(tool, dict)]
+        code = int(any(tool["outcome"] != "clean" for tool in ran))
+    record["elapsed_s"] = round(time.monotonic() - started, 1)
+    print(json.dumps(record, indent=1))
+    write(chosen.out, record)
+    return code
+
+
+def _precompile() -> None:
+    """Fill the kernel cache before any checker slows the compiler down."""
+    keys = {pair.key for pair in [*clean_pairs(), *(plant.pair for plant in PLANTS.values())]}
+    with progress_bar() as bar:
+        failures = precompile(sorted(keys), bar)
+    if failures:
+        raise SystemExit(f"kernels that don't compile: {failures}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The scripts that make the GPU's evidence, without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.branch_pairs import on_sms, pairs
+from bench.branches import Pair
+from bench.evidence import Crew, failure, record
+from bench.gpu_extremes import check_huge
+from bench.gpu_large import CHECKED, EXTREME, LargeFindings
+from bench.gpu_pairs import PairFindings, batches
+from bench.gpu_soak import SoakFindings, scalars, soaked
+from bench.gpu_work import CHECKSUM, check_pair, soak_pair
+from kernels import nvrtc
+from kernels.process import Outcome, OutcomeKind
+from solver.config import Config
+from solver.device import load_profile
+from solver.families import sm90_gemm as family
+from solver.problem import Problem
+
+DEVICE = load_profile("h200")
+PAIR = Pair(Problem(64, 64, 64), Config(family.NAME, 64, 64, 64, 3), 4)
+RIGHT = {"details": "", "draws": 1, "k_coverage": 1.0, "rel_error": 1e-3}
+WRONG = {**RIGHT, "details": "exact round: 1 of 4096 elements wrong"}
+HUNG = Outcome(OutcomeKind.TIMEOUT, 1.0, message="killed at its deadline of 60 s")
+
+
+def ok(value: dict[str, Any]) -> Outcome:
+    return Outcome(OutcomeKind.OK, 0.1, value=value)
+
+
+def test_a_call_that_hangs_is_reported_and_the_others_go_on() -> None:
+    seen: list[tuple[tuple[Any, ...], OutcomeKind]] = []
+    crew = Crew(size=2, deadline_s=1.0)
+    calls = [[(0.0,), (60.0,), (0.01,)], [(0.02,), (0.03,)]]
+    assert crew.run(time.sleep, calls, lambda arguments, got: seen.append((arguments, got.kind)))
+    assert dict(seen)[(60.0,)] is OutcomeKind.TIMEOUT
+    assert [kind for _, kind in seen].count(OutcomeKind.OK) == 4
+
+
+def test_no_call_begins_once_the_budget_is_gone() -> None:
+    seen: list[Any] = []
+    assert not Crew(1, 1.0, budget_s=0.0).run(time.sleep, [[(0.0,)]], lambda *x: seen.append(x))
+    assert seen == []
+
+
+def test_what_done_raises_ends_the_run() -> None:
+    def refuse(_arguments: tuple[Any, ...], _outcome: Outcome) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        Crew(2, 5.0).run(time.sleep, [[(0.0,)], [(0.0,)]], refuse)
+
+
+class Durations:
+    """Findings of a run of ``time.sleep``."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self.slept: list[float] = []
+
+    def add(self, arguments: tuple[Any, ...], outcome: Outcome) -> None:
+        self.failed += outcome.kind is not OutcomeKind.OK
+        self.slept.append(arguments[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"slept": sorted(self.slept), "failed": self.failed}
+
+
+@pytest.mark.parametrize(
+    ("longest", "budget_s", "code", "complete"),
+    [(0.0, 60.0, 0, True), (60.0, 60.0, 1, True), (0.0, 0.0, 1, False)],
+)
+def test_a_run_leaves_a_record(
+    tmp_path: Path, longest: float, budget_s: float, code: int, complete: bool
+) -> None:
+    out = tmp_path / "made" / "record.json"
+    chosen = argparse.Namespace(out=out, seed=3, workers=1, budget_s=budget_s)
+    facts = {"device": "a device"}
+    assert record(chosen, facts, time.sleep, [[(0.0,), (longest,)]], 1.0, Durations()) == code
+    written = json.loads(out.read_text("utf-8"))
+    assert written["complete"] is complete
+    assert written["seed"] == 3
+    assert written["device"] == "a device"
+    assert written["slept"] == ([0.0, longest] if complete else [])
+
+
+def test_a_failure_has_its_reason() -> None:
+    assert failure(ok(RIGHT)) is None
+    assert failure(ok(WRONG)) == {"reason": "wrong_result", "details": WRONG["details"]}
+    assert failure(HUNG) == {"reason": "timeout", "details": HUNG.message}
+
+
+def test_pairs_of_one_kernel_go_to_one_process_in_order_with_seeds_of_their_own() -> None:
+    drawn = pairs(300, 1, DEVICE)
+    made = batches(drawn, "h200", 1)
+    assert sorted(call[1] for batch in made for call in batch) == [
+        1_000_003 + index for index in range(300)
+    ]
+    assert all(len({pair.key for pair, _, _ in batch}) == 1 for batch in made)
+    assert len(made) == len({pair.key for pair in drawn})
+
+
+def test_the_record_of_pairs_counts_branches_and_names_what_failures_share() -> None:
+    drawn = pairs(200, 1, DEVICE)
+    findings = PairFindings(DEVICE)
+    for index, pair in enumerate(drawn):
+        bad = pair.key.layout == "nt" and pair.config.cluster_m == 2
+        findings.add(
+            (pair, index, "h200"), HUNG if bad and index % 2 else ok(WRONG if bad else RIGHT)
+        )
+    made = findings.to_dict()
+    json.dumps(made, allow_nan=False)
+    assert made["checked"] == 200
+    assert made["failed"] == findings.failed == len(made["failures"]) > 2
+    assert {"layout=nt", "cluster=2x1"} <= set(made["failures_share"])
+    assert made["branches"]["layout=nt"] == sum(p.key.layout == "nt" for p in drawn)
+    assert 0 < made["meetings_met"] < made["meetings_wanted"]
+    assert made["rel_error_max"] == dict.fromkeys(("bf16", "fp16", "fp32"), 1e-3)
+    first = made["failures"][0]
+    assert Problem(**first["problem"]) in {p.problem for p in drawn}
+    assert Config.from_dict(first["config"])
+
+
+def test_soaked_pairs_use_every_sm_and_are_legal() -> None:
+    chosen = soaked(DEVICE, 1)
+    assert 10 <= len(chosen) <= 30
+    for pair in chosen:
+        assert pair.sms == DEVICE.limit("sms")
+        family.check(pair.config, pair.problem, DEVICE)
+    assert scalars(0, 1) == (1.0, 0.0)
+    assert scalars(1, 1)[1] != 0
+
+
+def test_the_checksum_compiles() -> None:
+    options = ("--gpu-architecture=sm_90", "--std=c++17")
+    built = nvrtc.build("checksum.cu", CHECKSUM.read_text("utf-8"), {}, options)
+    assert built.cubin, built.log
+
+
+def test_the_record_of_a_soak_has_a_row_for_each_pair() -> None:
+    findings = SoakFindings()
+    arguments = (PAIR, 5000, 1.0, 0.0, 7, "h200")
+    findings.add(arguments, ok({"launches": 5000, "rel_error": 1e-3, "details": ""}))
+    findings.add(arguments, ok({"launches": 5000, "rel_error": None, "details": "2 launches"}))
+    findings.add(arguments, HUNG)
+    made = findings.to_dict()
+    assert [row["reason"] for row in made["rows"]] == [None, "wrong_result", "timeout"]
+    assert (made["failed"], made["launches"]) == (2, 10_000)
+
+
+@pytest.mark.parametrize("name", [*CHECKED, *EXTREME])
+def test_large_problems_are_legal_and_pass_two_to_the_31(name: str) -> None:
+    problem, config = {**CHECKED, **EXTREME}[name]
+    family.check(config, problem, DEVICE)
+    matrices = (problem.a, problem.b, problem.c)
+    assert max(x.pitch * x.lines for x in matrices) >= 2**31 - 8
+    assert problem.storage_bytes + family.copy_bytes(problem) < 100e9
+
+
+def test_large_problems_copy_more_than_two_to_the_31_elements_too() -> None:
+    copied = [problem for problem, _ in CHECKED.values() if family.copy_bytes(problem) > 2**32]
+    assert len(copied) >= 4
+
+
+def test_the_record_of_large_problems_has_a_row_for_each() -> None:
+    findings = LargeFindings()
+    findings.add(("A", False, PAIR, 1, "h200"), ok(RIGHT))
+    findings.add(("B", True, PAIR, 1, "h200"), ok(WRONG))
+    made = findings.to_dict()
+    assert [(row["name"], row["reason"]) for row in made["rows"]] == [
+        ("A", None),
+        ("B", "wrong_result"),
+    ]
+
+
+def test_what_runs_in_a_gpu_process_can_be_sent_there() -> None:
+    functions = (check_pair, soak_pair, check_huge)
+    assert all(function.__module__.startswith("bench.gpu_") for function in functions)
+
+
+def test_fewer_sms_are_a_device_of_their_own() -> None:
+    assert on_sms(DEVICE, 3).limit("sms") == 3
+    assert DEVICE.limit("sms") == 132

@@ -1,0 +1,79 @@
+"""The faults planted for compute-sanitizer, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.branch_pairs import counted
+from bench.branches import AXES
+from bench.gpu_sanitize import TOOLS, verdict
+from bench.sanitize_plants import COPY, GEMM, PLANTS, Patch, clean_pairs, patched_headers
+from kernels.compile import build_kernel
+from kernels.launch_plan import plan_launch
+from solver.device import load_profile
+from solver.families import sm90_gemm as family
+
+PATCHED = [name for name, plant in PLANTS.items() if plant.patch is not None]
+BANNER = "========= COMPUTE-SANITIZER\n"
+CLEAN = BANNER + "========= ERROR SUMMARY: 0 errors\n"
+FAULT = (
+    BANNER
+    + "========= Invalid __global__ write of size 2 bytes\n=========     at sm90_gemm+0x1a0\n"
+    + "========= \n========= ERROR SUMMARY: 1 error\n"
+)
+
+
+def test_every_tool_has_plants_and_every_plant_is_legal() -> None:
+    assert {plant.tool for plant in PLANTS.values()} == set(TOOLS)
+    for plant in PLANTS.values():
+        pair = plant.pair
+        family.check(pair.config, pair.problem, load_profile("h200"))
+        plan = plan_launch(pair.problem, pair.config, pair.sms)
+        assert plan.a.copied == (plant.kernel == COPY)
+
+
+@pytest.mark.parametrize("name", PATCHED)
+def test_a_patch_changes_the_kernel_and_it_still_compiles(name: str) -> None:
+    plant = PLANTS[name]
+    assert plant.patch is not None
+    planted = build_kernel(plant.pair.key, patched=patched_headers(plant.patch))
+    assert planted.cubin != build_kernel(plant.pair.key).cubin
+
+
+def test_a_patch_whose_text_has_gone_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"does not hold once: no such text"):
+        patched_headers(Patch("sm90_gemm.cuh", "no such text", ""))
+
+
+def test_clean_launches_take_every_branch_three_times() -> None:
+    clean = clean_pairs()
+    counts = counted(clean)
+    missing = [
+        f"{axis}={value}"
+        for axis, values in AXES.items()
+        for value in values
+        if counts.get(f"{axis}={value}", 0) < 3
+    ]
+    assert missing == []
+    assert len(clean) <= 80
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "expected"),
+    [
+        (CLEAN, 0, "clean"),
+        (FAULT, 86, "found"),
+        (FAULT, None, "found"),  # reported, and then it hung
+        (FAULT.replace("sm90_gemm", "cupy_copy"), 86, "broken"),
+        (CLEAN, 1, "broken"),
+        (BANNER, None, "broken"),
+        ("Traceback (most recent call last):\nImportError: no\n", 1, "broken"),
+        (BANNER + "========= RACECHECK SUMMARY: 0 hazards displayed\n", 0, "clean"),
+    ],
+)
+def test_a_run_under_a_checker_is_judged_by_what_it_reports(
+    output: str, code: int | None, expected: str
+) -> None:
+    outcome, words = verdict(output, code, (GEMM,))
+    assert outcome == expected
+    assert words
