@@ -28,6 +28,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
+
 from bench.branch_pairs import counted
 from bench.evidence import ROOT, about, progress_bar, write
 from bench.sanitize_plants import COPY, GEMM, PLANTS, clean_pairs
@@ -171,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _precompile() -> None:
     """Fill the kernel cache before any checker slows the compiler down."""
     keys = {pair.key for pair in [*clean_pairs(), *(plant.pair for plant in PLANTS.values())]}
-    with progress_bar() as bar:
+    with Progress(console=Console(stderr=True)) as bar:
         failures = precompile(sorted(keys), bar)
     if failures:
         raise SystemExit(f"kernels that don't compile: {failures}")

@@ -124,7 +124,8 @@ PLANTS = {
     ),
     "a missing remote arrive": Plant(
         KERNEL,
-        "if (clustered && lane == 1) ptx::barrier_arrive_remote(empty, peer);",
+        "if (is_clustered(args) && lane == 1) "
+        "ptx::barrier_arrive_remote(empty, blockIdx.x % 2 ^ 1);",
         "",
         "empty[0]",
         waiting=_of(0, "dma0"),
@@ -165,7 +166,8 @@ PLANTS = {
         cta=1,
         waiting=_of(1, "dma0"),
         needs=_of(1, *MATH),
-        culprits=_of(1, "math2"),
+        # wgmma takes all four warps of a warpgroup: none of them gets on.
+        culprits=_of(1, *MATH),
         slot=1,
         unit=1,
         k_iteration=10,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from bench import gpu_sanitize
 from bench.branch_pairs import counted
 from bench.branches import AXES
 from bench.gpu_sanitize import TOOLS, verdict
@@ -43,6 +46,17 @@ def test_a_patch_changes_the_kernel_and_it_still_compiles(name: str) -> None:
 def test_a_patch_whose_text_has_gone_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"does not hold once: no such text"):
         patched_headers(Patch("sm90_gemm.cuh", "no such text", ""))
+
+
+def test_kernels_are_compiled_before_any_checker_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path))
+    first = clean_pairs()[:1]
+    monkeypatch.setattr(gpu_sanitize, "clean_pairs", lambda: first)
+    monkeypatch.setattr(gpu_sanitize, "PLANTS", {})
+    gpu_sanitize._precompile()
+    assert len(list(tmp_path.rglob("*.bin"))) == 1
 
 
 def test_clean_launches_take_every_branch_three_times() -> None:

@@ -95,6 +95,7 @@ class Played:
         self.reduce = [WarpBarrier(self.math_warps + over) for _ in ctas]
         self.block = [WarpBarrier(plan.warps) for _ in ctas]
         self.groups = [[WarpBarrier(4) for _ in range(self.config.math_warpgroups)] for _ in ctas]
+        self.products = [[WarpBarrier(4) for _ in groups] for groups in self.groups]
         clusters = range(plan.grid // plan.cluster)
         self.together = [WarpBarrier(plan.cluster * plan.warps) for _ in clusters]
         self.arrived: dict[int, int] = {}  # by tile
@@ -148,6 +149,8 @@ class Played:
                 at(Place.MULTIPLIES, slot, iterations, unit)
                 if self.stop == Stop(cta, warp, iterations):
                     yield lambda: False
+                # wgmma takes all four warps of a warpgroup: seen on an H200.
+                yield from self.products[cta][warp // 4].sync()
                 given, held = (held, slot) if config.mma_in_flight else (slot, None)
                 if given is not None and not skips:
                     self.release(cta, given)
