@@ -192,3 +192,40 @@ def times_of_a_copy(elements: int) -> dict[str, float]:
         "high": measured.ratio.high,
         "bytes": 2.0 * source.nbytes,
     }
+
+
+def products(
+    extents: tuple[int, int, int], fields: dict[str, Any], scalars: tuple[float, float]
+) -> tuple[Any, Any, int]:
+    """C by ``kernels.product.gemm``, what it must be (both float64), and words around C that
+    changed. A and B are NaN where they must not be read: for k or alpha of zero."""
+    import cupy as cp
+
+    from kernels.bits import from_float32, to_float32
+    from kernels.placed import place_operands
+    from kernels.product import gemm
+    from kernels.session import session
+
+    current = session()
+    (m, n, k), (alpha, beta) = extents, scalars
+    problem = Problem(max(m, 1), max(n, 1), max(k, 1), **fields)
+    operands = place_operands(cp, problem)
+    rng = np.random.default_rng(m + n + k)
+
+    def fill(placed: Any, dtype: str) -> Any:
+        values = rng.integers(-3, 4, placed.view.shape).astype(np.float32)
+        placed.view[...] = from_float32(cp, cp.asarray(values), dtype)
+        return values.astype(np.float64)
+
+    if k and alpha:
+        a, b = fill(operands.a, problem.dtype), fill(operands.b, problem.dtype)
+        wanted = alpha * (a @ b.T)
+    else:
+        wanted = np.zeros((problem.m, problem.n))
+    if beta:
+        wanted = wanted + beta * fill(operands.c, problem.out)
+    addresses = (x.address for x in (operands.a, operands.b, operands.c))
+    named = {name: value for name, value in fields.items() if not name.endswith("_offset")}
+    gemm(current, m, n, k, *addresses, alpha=alpha, beta=beta, **named)
+    got = to_float32(cp, operands.c.view, problem.out).astype(cp.float64)
+    return cp.asnumpy(got), wanted, operands.c.surroundings_changed()
