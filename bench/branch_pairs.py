@@ -228,10 +228,13 @@ class _Draw:
         """An operand's letter of the layout, of ``letters`` by whether it lies along k, and its
         pitch: so that the kernel sees it as its key says."""
         element = ELEMENT_BYTES[self.key.dtype]
+        other = self.rng.random() < 0.3  # lines of one element, packed: one line the other way
         if by_k:
-            if rows == 1 and self.rng.random() < 0.3:
-                return letters[0], None  # lies along k as well
-            return letters[1], self._pitch(rows, k, element)
+            if rows == 1 and other:
+                return letters[0], None
+            return letters[1], self._pitch(rows, k, element, packed=rows == 1 or k > 1)
+        if k == 1 < rows and other:
+            return letters[1], None
         return letters[0], self._pitch(k, rows, element, packed=rows > 1)
 
     def _pitch(

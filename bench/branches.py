@@ -163,7 +163,6 @@ IMPOSSIBLE: tuple[dict[str, tuple[str, ...]], ...] = (
     {"cluster": ("2x1",), "m": ("1", "few")},
     {"cluster": ("2x1",), "a_box": ("cut",)},
     {"cluster": ("1x2",), "n": ("1",)},
-    {"told": ("otherwise",), "layout": ("nt",)},
     # halves of a tile of B are cut by 16 columns, and there is a tile for each multiple of 16
     {"cluster": ("2x1", "1x2"), "b_box": ("cut",)},
     # no tile is wider than m or n needs, so that one which isn't K-major is never cut

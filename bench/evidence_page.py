@@ -15,7 +15,17 @@ def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
-    """The section: what was launched and checked, what was found."""
+    """The section: what was launched and checked, what was found.
+
+    Raises SystemExit where a record is of other kernel sources or was cut short; the
+    sanitizers' alone may be older, and then counts for nothing.
+    """
+    sources = evidence["pairs"]["source_hash"]
+    for name, record in evidence.items():
+        if name != "sanitizer" and record["source_hash"] != sources:
+            raise SystemExit(f"{name}.json is of other kernel sources than pairs.json")
+        if not record.get("complete", True):
+            raise SystemExit(f"{name}.json was cut short")
     pairs, soak, large = evidence["pairs"], evidence["soak"], evidence["large"]
     hangs = evidence["hangs"]["plants"]
     errors = ", ".join(f"{error:.2g} ({out})" for out, error in pairs["rel_error_max"].items())
@@ -42,12 +52,17 @@ def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
                     "stage and warps.",
                 ]
             ),
-            _sanitizer(evidence["sanitizer"]),
+            _sanitizer(evidence["sanitizer"], sources),
         ]
     )
 
 
-def _sanitizer(record: dict[str, Any]) -> str:
+def _sanitizer(record: dict[str, Any], sources: str) -> str:
+    if record["source_hash"] != sources:
+        return (
+            "compute-sanitizer: not run on these sources; the record in "
+            f"`bench/results/h200/sanitizer.json` is of {record['source_hash'][:12]}."
+        )
     lines = [
         f"compute-sanitizer over {record.get('launches', 0)} launches that take every branch; a "
         "tool counts for the kinds of fault that it reported when planted.",
