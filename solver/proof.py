@@ -73,8 +73,13 @@ class _Progress:
         self.groups_done = 0
         self.rows_left: Ticks | None = None  # works of undecided open rows, one entry a row
 
-    def works(self) -> tuple[Ticks, int]:
-        """(works that hold undecided rows, neighbours alike; number of such rows)."""
+    def parts(self) -> tuple[list[Ticks], int]:
+        """(works that hold undecided rows, in at most CHUNKS parts of neighbours; number of
+        such rows).
+
+        Parts are those of all works or lie within one, so that a bound by parts never gets
+        worse as the proof goes on.
+        """
         cover, count = self.cover, self.table.count
         left = slice(self.groups_done, None)
         spans = zip(cover.start[left], cover.stop[left], strict=True)
@@ -89,7 +94,13 @@ class _Progress:
         everything = np.concatenate(works)
         place = np.empty(len(cover.order), dtype=np.int64)
         place[cover.order] = np.arange(len(cover.order))
-        return everything[np.argsort(place[everything])], rows
+        everything = everything[np.argsort(place[everything])]
+        edges = np.arange(1, CHUNKS) * len(cover.order) // CHUNKS
+        parts = np.split(everything, np.searchsorted(place[everything], edges))
+        parts = [part for part in parts if len(part)]
+        each = CHUNKS // max(1, len(parts))
+        finer = (np.array_split(part, min(each, len(part))) for part in parts)
+        return [part for split in finer for part in split], rows
 
 
 class Prover:
@@ -309,12 +320,10 @@ class Prover:
 
     def _unfinished(self, progress: _Progress, ranking: Ranking, first_rank: int) -> Unfinished:
         """A bound on all that is undecided, by parts whose neighbours are alike."""
-        works, rows = progress.works()
+        parts, rows = progress.parts()
         lower = first_rank
-        for chunk in np.array_split(progress.cover.limits[works], CHUNKS):
-            if not len(chunk):
-                continue
-            values = best_extremes(chunk).tolist()
+        for works in parts:
+            values = best_extremes(progress.cover.limits[works]).tolist()
             bound, *rest = ranking.ranks(value_bounds(named(values), INTEGERS))
             if not self._smt.group_after(values, ranking, [bound - 1, *rest]):
                 raise ProofError(f"the bound of the undecided rows at {values} does not hold")

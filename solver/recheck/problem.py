@@ -83,10 +83,9 @@ def problem_faults(problem: Any, is_paper: bool) -> Iterator[str]:
 
 def _runs_along_k(by_layout: bool, across: int, k: int, pitch: int) -> bool:
     """Whether an operand's memory is read along k; ``across`` is its other extent."""
-    length = k if by_layout else across
-    other = across if by_layout else k
-    single = pitch == 1 and length == 1 and other > 1
-    return by_layout != single
+    if by_layout:
+        return not (pitch == 1 and k == 1 and across > 1)
+    return pitch == 1 and across == 1
 
 
 def operands(problem: dict[str, Any]) -> dict[str, Any]:
