@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from kernels.barrier_program import kernel_ptx
-from kernels.ring_check import Launch, check_ptx, cta_of, without_type
+from kernels.ring_check import Launch, check_ptx, cta_of, small_launches, without_type
 from kernels.sources import source_hash
 from kernels.table import table_keys
 from solver.families.sm90_gemm import CompileKey
@@ -34,6 +34,7 @@ class _Read:
     """What was read off the kernels of keys that differ in their operands' type alone."""
 
     keys: int
+    no_room: int = 0
     alike: int = 0
     launches: list[Launch] = field(default_factory=list)
     mismatches: list[dict[str, str]] = field(default_factory=list)
@@ -54,10 +55,11 @@ def check_protocol(
     """Compare every legal key's kernel, or a seeded sample's, with the protocol that is proved.
 
     ``launches`` were read off PTX and compared step by step (``launches_with`` says how many
-    had what), but for ``alike`` kernels, whose PTX is another's up to the operands' type;
-    ``mismatches`` lists what differs and what it leads to. Of the distinct ``rings`` (warps and
-    copies at each end) each is proved by induction and, at its least depth, in every order of a
-    few iterations; so are the ``epilogues`` and split-K (``states``).
+    had what), but for ``no_room`` keys, whose least ring no block holds, and ``alike`` kernels,
+    whose PTX is another's up to the operands' type; ``mismatches`` lists what differs and what it
+    leads to. Of the distinct ``rings`` (warps and copies at each end) each is proved by induction
+    (``lemmas``) and, at its least depth, in every order of a few iterations; so are the
+    ``epilogues`` and split-K (``states``).
 
     Kernels are read in as many processes as there are cores. Raises CompilerAbsent, and
     ProofError where the protocol itself does not hold.
@@ -87,6 +89,7 @@ def check_protocol(
         ]
     return {
         "keys": len(keys),
+        "no_room": sum(read.no_room for read in reads),
         "alike": sum(read.alike for read in reads),
         "launches": len(launches),
         "launches_with": _with(launches),
@@ -104,6 +107,9 @@ def _read(keys: list[CompileKey]) -> _Read:
     read = _Read(len(keys))
     known: set[str] = set()
     for key in keys:
+        if not any(small_launches(key)):
+            read.no_room += 1
+            continue
         text = kernel_ptx(key)
         essence = without_type(text, key)
         if essence in known:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kernels import nvrtc
 from kernels.barrier_observer import BarrierObserver
-from kernels.barrier_steps import RING, Init, Op, Step
 from kernels.launch_plan import LaunchPlan
 from kernels.ptx_machine import Machine
 from kernels.ptx_parser import PtxError, parse
@@ -24,6 +24,8 @@ from kernels.ptx_registers import WARP, Launch
 from kernels.sources import headers as shipped_headers
 from kernels.sources import instantiation, kernel_id, options
 from solver.families.sm90_gemm import CompileKey
+from solver.ring.program import WARPGROUP_WARPS
+from solver.ring.steps import RING, Init, Op, Program, Step
 
 VIRTUAL_ARCH = "compute_90a"
 
@@ -46,10 +48,10 @@ class WarpProgram:
 
     name: str
     warp: int
-    steps: tuple[Step, ...]
+    steps: Program
 
     @property
-    def ring(self) -> tuple[Step, ...]:
+    def ring(self) -> Program:
         """The steps that work the ring: barriers of its slots, loads and products."""
         return tuple(step for step in self.steps if isinstance(step.op, RING))
 
@@ -101,12 +103,17 @@ def kernel_ptx(key: CompileKey, headers: Mapping[str, str] | None = None) -> str
     return nvrtc.ptx(f"{kernel_id(key)}.cu", instantiation(key), text, options(VIRTUAL_ARCH))
 
 
+_parsed = lru_cache(maxsize=1)(parse)  # one kernel is read for many launches
+
+
 def barrier_program(
     ptx_text: str,
     plan: LaunchPlan,
     cta: int,
     *,
     last_split: bool = True,
+    alpha: float = 1.0,
+    beta: float = 0.0,
     elected: int = 0,
 ) -> BarrierProgram:
     """The barrier program of CTA ``cta`` of a launch.
@@ -119,20 +126,21 @@ def barrier_program(
     """
     if not 0 <= cta < plan.grid:
         raise PtxError(f"CTA {cta} is not one of the launch's {plan.grid}")
-    entry = parse(ptx_text)
-    observer = BarrierObserver(plan, last_split)
+    entry = _parsed(ptx_text)
+    observer = BarrierObserver(plan, cta, last_split=last_split, alpha=alpha, beta=beta)
     launch = Launch(
         cta=cta,
         grid=plan.grid,
         threads=plan.threads,
         smem_bytes=plan.smem_bytes,
         arguments=(None, None, None, observer.arguments),
+        cluster=plan.cluster,
         elected=elected,
     )
     machine = Machine(entry, launch, observer)
-    observer.maps = tuple(machine.parameter_address(i) for i in range(3))
+    observer.expect_maps(tuple(machine.parameter_address(i) for i in range(3)))
     machine.run()
-    math_warps = observer.math_warps
+    math_warps = plan.config.math_warpgroups * WARPGROUP_WARPS
     return BarrierProgram(
         cta,
         tuple(

@@ -1,4 +1,5 @@
-"""PTX integer and predicate arithmetic on rows of values, one per thread.
+"""PTX integer and predicate arithmetic on rows of values, one per thread; floats are only moved
+and compared.
 
 A value is kept as a uint64 whose bits beyond its type's width are zero. Functions here take
 arguments of their declared type, signed ones as int64, and may leave bits beyond the width of
@@ -17,6 +18,7 @@ import numpy.typing as npt
 Values = npt.NDArray[np.uint64]
 
 TYPE_BITS = {"pred": 1} | {f"{kind}{bits}": bits for kind in "bsu" for bits in (16, 32, 64)}
+TYPE_BITS["f32"] = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ def _same(a: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return a
 
 
+def _float(a: Values) -> npt.NDArray[np.float32]:
+    return a.astype(np.uint32).view(np.float32)
+
+
 def _operations() -> dict[str, Operation]:
     table: dict[str, Operation] = {}
 
@@ -95,10 +101,11 @@ def _operations() -> dict[str, Operation]:
         table[name] = Operation(inputs, result, function, divides)
 
     for kind in ("s32", "u32", "s64", "u64"):
-        add(f"add.{kind}", (kind, kind), kind, np.add)
-        add(f"sub.{kind}", (kind, kind), kind, np.subtract)
-        add(f"mul.lo.{kind}", (kind, kind), kind, np.multiply)
-        add(f"mad.lo.{kind}", (kind, kind, kind), kind, lambda a, b, c: a * b + c)
+        plain = f"u{kind[1:]}"  # the low bits are the same, with or without a sign
+        add(f"add.{kind}", (plain, plain), kind, np.add)
+        add(f"sub.{kind}", (plain, plain), kind, np.subtract)
+        add(f"mul.lo.{kind}", (plain, plain), kind, np.multiply)
+        add(f"mad.lo.{kind}", (plain, plain, plain), kind, lambda a, b, c: a * b + c)
         add(f"min.{kind}", (kind, kind), kind, np.minimum)
         add(f"max.{kind}", (kind, kind), kind, np.maximum)
         add(f"shr.{kind}", (kind, "u32"), kind, _shift_right)
@@ -132,6 +139,15 @@ def _operations() -> dict[str, Operation]:
             kind = f"{sign}{bits}"
             add(f"selp.{kind}", (kind, kind, "pred"), kind, lambda a, b, p: np.where(p != 0, a, b))
             add(f"mov.{kind}", (kind,), kind, _same)
+    for kind in ("u16", "b16"):
+        add(f"mov.{kind}", (kind,), kind, _same)
+    add("and.b16", ("b16", "b16"), "b16", np.bitwise_and)
+    add("cvt.u16.u32", ("u32",), "u16", _same)
+    add("mul.wide.u16", ("u16", "u16"), "u32", np.multiply)
+    add("mov.f32", ("f32",), "f32", _same)
+    # Where one side is NaN, eq is false and neu is true, as numpy has it.
+    add("setp.eq.f32", ("f32", "f32"), "pred", lambda a, b: _float(a) == _float(b))
+    add("setp.neu.f32", ("f32", "f32"), "pred", lambda a, b: _float(a) != _float(b))
     add("bfi.b32", ("b32", "b32", "u32", "u32"), "b32", _insert_bits)
     add("prmt.b32", ("b32", "b32", "b32"), "b32", _permute_bytes)
     # Address spaces are told apart by range here, so that a generic address is the address itself.

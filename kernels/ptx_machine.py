@@ -1,4 +1,4 @@
-"""A PTX interpreter for the control flow of one CTA: integers exactly, everything else opaque.
+"""A PTX interpreter for the control flow of one CTA: integers exactly, most else opaque.
 
 All threads of the CTA run at once, one numpy lane each. Threads at different instructions form
 groups; the group at the lowest instruction runs, and groups meet again where they reach the
@@ -6,10 +6,11 @@ same one. What a group does that is no plain arithmetic (barriers, copies, produ
 to an observer as an Event, in the order in which each thread does it. Threads share nothing
 here: values from memory are opaque unless the observer supplies them.
 
-Opaque are floats, whatever was loaded from memory, results of atomics and registers never
-written; an integer computed from an opaque one is opaque. A branch, a predicate or an operand of
-an event that is opaque is a PtxError, never a guess; so is an unknown instruction, even one that
-is never reached.
+Opaque are floats (but for parameters and constants, which may be compared), whatever was loaded
+from memory, results of atomics and registers never written; an integer computed from an opaque
+one is opaque. A branch, a predicate or an operand of an event that is opaque is a PtxError, never a
+guess; so is an unknown instruction, even one that is never reached. What else is wrong with an
+instruction shows when it is reached.
 
 An instruction for whole warps (``.sync``) runs once all 32 lanes of a warp are at it; where some
 never come it is a PtxError.
@@ -20,13 +21,25 @@ the second time: a thread that does anything else in between does not wait, and 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.ptx_arithmetic import OPERATIONS, TYPE_BITS, Operation, Values, with_sign
+from kernels.ptx_arithmetic import OPERATIONS, Operation, Values, with_sign
+from kernels.ptx_events import (
+    FLOATS,
+    LOAD_PARAMETER,
+    MAP_TO_CTA,
+    MMA,
+    OBSERVED,
+    PRODUCT,
+    TRY_WAIT,
+    Event,
+    Observed,
+    Observer,
+    is_known,
+)
 from kernels.ptx_parser import (
     Entry,
     Immediate,
@@ -39,73 +52,10 @@ from kernels.ptx_parser import (
     Symbol,
     Vector,
 )
-from kernels.ptx_registers import WARP, Lanes, Launch, Registers, destination
+from kernels.ptx_registers import CTA_WINDOW, WARP, Lanes, Launch, Registers, destination
 
 STEPS_MAX = 1_000_000  # instructions of a group of threads; a launch worth reading takes some 1 %
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An instruction that some threads execute together, and its integer operands.
-
-    ``values`` holds a row of one uint64 per thread for each operand that the instruction reads
-    as an integer, an address before its coordinates; only those of ``lanes`` count.
-    """
-
-    instruction: Instruction
-    lanes: Lanes
-    values: tuple[Values, ...]
-
-
-Observer = Callable[[Event], int | None]
-"""Called with each event. For a load: the value that all its threads read, None if opaque."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Observed:
-    """How an event's operands are read: which are integer inputs, whether the first is a result,
-    and whether a whole warp executes it at once."""
-
-    inputs: tuple[int, ...] = ()
-    result: bool = False
-    whole_warp: bool = False
-
-
-LOAD_TILE = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-STORE_TILE = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
-_OBSERVED = {
-    "mbarrier.init.shared::cta.b64": _Observed((0, 1)),
-    "mbarrier.arrive.shared::cta.b64": _Observed((1,)),
-    "mbarrier.arrive.expect_tx.shared::cta.b64": _Observed((1, 2)),
-    "fence.mbarrier_init.release.cluster": _Observed(),
-    "fence.proxy.async.shared::cta": _Observed(),
-    "fence.acq_rel.gpu": _Observed(),
-    "bar.sync": _Observed((0, 1), whole_warp=True),
-    LOAD_TILE: _Observed((0, 1, 2)),
-    STORE_TILE: _Observed((0, 1)),
-    "cp.async.bulk.commit_group": _Observed(),
-    "cp.async.bulk.wait_group.read": _Observed((0,)),
-    "prefetch.tensormap": _Observed((0,)),
-    "wgmma.fence.sync.aligned": _Observed(whole_warp=True),
-    "wgmma.commit_group.sync.aligned": _Observed(whole_warp=True),
-    "wgmma.wait_group.sync.aligned": _Observed((0,), whole_warp=True),
-    "stmatrix.sync.aligned.m8n8.x2.shared.b16": _Observed((0,), whole_warp=True),
-    "stmatrix.sync.aligned.m8n8.x4.shared.b16": _Observed((0,), whole_warp=True),
-    "setmaxnreg.inc.sync.aligned.u32": _Observed((0,), whole_warp=True),
-    "setmaxnreg.dec.sync.aligned.u32": _Observed((0,), whole_warp=True),
-    "ld.shared.u16": _Observed((1,), result=True),
-    "ld.shared.u32": _Observed((1,), result=True),
-    "st.shared.u32": _Observed((0,)),
-    "ld.global.cg.v4.f32": _Observed((1,), result=True),
-    "st.global.cg.v4.f32": _Observed((0,)),
-    "st.global.u16": _Observed((0,)),
-    "atom.global.inc.u32": _Observed((1, 2), result=True),
-}
-_MMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.(bf16\.bf16|f16\.f16)")
-_PRODUCT = _Observed((1, 2, 3, 4, 5, 6, 7), whole_warp=True)
-_FLOATS = ("mov.f32", "add.f32", "cvt.rn.bf16x2.f32", "cvt.rn.f16x2.f32")
-_LOAD_PARAMETER = re.compile(r"ld\.param(?:\.v(?P<count>2|4))?\.[usb](?P<bits>32|64)")
-_TRY_WAIT = "mbarrier.try_wait.parity.shared::cta.b64"
 
 _Step = Callable[[Lanes], None]
 
@@ -135,7 +85,10 @@ class Machine:
         # Which try_wait of which barrier and parity a thread has to come back to; -1: none.
         self._retry = np.full(launch.threads, -1, np.int64)
         self._retry_operands: Values = np.zeros((2, launch.threads), np.uint64)
-        self._code = [self._decode(at, i) for at, i in enumerate(entry.instructions)]
+        self._code: list[_Decoded | None] = [None] * len(entry.instructions)
+        for instruction in entry.instructions:
+            if not is_known(instruction.opcode):
+                raise PtxError(f"{instruction}: unknown instruction {instruction.opcode}")
 
     def parameter_address(self, index: int) -> int:
         """The generic address of a parameter."""
@@ -157,7 +110,7 @@ class Machine:
                     raise PtxError(f"no end after {STEPS_MAX} instructions")
                 if at == len(self._code):
                     raise PtxError("threads run beyond the last instruction")
-                decoded = self._code[at]
+                decoded = self._code[at] or self._decode(at)
                 if decoded.whole_warp:
                     whole = np.repeat(lanes.reshape(-1, WARP).all(axis=1), WARP)
                     if (lanes & ~whole).any():
@@ -187,7 +140,7 @@ class Machine:
         count = int(lanes.reshape(-1, WARP)[thread // WARP].sum())
         return (
             f"{count} of the 32 lanes of warp {thread // WARP} are at an instruction for whole "
-            f"warps, the others never come: {self._code[at].instruction}"
+            f"warps, the others never come: {self._entry.instructions[at]}"
         )
 
     def _active(self, decoded: _Decoded, lanes: Lanes) -> Lanes:
@@ -206,7 +159,12 @@ class Machine:
 
     # ---- decoding
 
-    def _decode(self, at: int, instruction: Instruction) -> _Decoded:
+    def _decode(self, at: int) -> _Decoded:
+        decoded = self._decoded(at, self._entry.instructions[at])
+        self._code[at] = decoded
+        return decoded
+
+    def _decoded(self, at: int, instruction: Instruction) -> _Decoded:
         opcode = instruction.opcode
         if opcode in ("bra", "bra.uni"):
             (label,) = instruction.operands
@@ -214,26 +172,29 @@ class Machine:
             return _Decoded(instruction, None, self._entry.labels[label.name])
         if opcode == "ret":
             return _Decoded(instruction, None)
+        if opcode == "mov.b32" and isinstance(instruction.operands[0], Vector):
+            return _Decoded(instruction, self._opaque(instruction.operands[0].items))
         if (operation := OPERATIONS.get(opcode)) is not None:
             return _Decoded(instruction, self._arithmetic(instruction, operation))
-        if opcode in _FLOATS:
-            return _Decoded(instruction, self._opaque([destination(instruction)]))
-        if _LOAD_PARAMETER.fullmatch(opcode):
+        if opcode in FLOATS:
+            result = destination(instruction, FLOATS[opcode])
+            return _Decoded(instruction, self._opaque((result,)))
+        if LOAD_PARAMETER.fullmatch(opcode):
             return _Decoded(instruction, self._load_parameter(instruction))
-        if opcode == _TRY_WAIT:
+        if opcode == TRY_WAIT:
             return _Decoded(instruction, self._try_wait(at, instruction))
         if opcode == "bar.warp.sync":
             _require_whole_warp(instruction, instruction.operands[0])
-            return _Decoded(instruction, self._observed(instruction, _Observed((0,))), None, True)
+            return _Decoded(instruction, self._observed(instruction, Observed((0,))), None, True)
         if opcode == "elect.sync":
             return _Decoded(instruction, self._elect(instruction), None, True)
         if opcode == "shfl.sync.idx.b32":
             return _Decoded(instruction, self._broadcast(instruction), None, True)
+        if opcode == MAP_TO_CTA:
+            return _Decoded(instruction, self._map_to_cta(instruction))
         if opcode == "trap":
             return _Decoded(instruction, _trap(instruction))
-        observed = _PRODUCT if _MMA.fullmatch(opcode) else _OBSERVED.get(opcode)
-        if observed is None:
-            raise PtxError(f"{instruction}: unknown instruction {opcode}")
+        observed = PRODUCT if MMA.fullmatch(opcode) else OBSERVED[opcode]
         step = self._observed(instruction, observed)
         return _Decoded(instruction, step, None, observed.whole_warp)
 
@@ -241,15 +202,17 @@ class Machine:
         operands = instruction.operands[1:]
         if len(operands) != len(operation.inputs):
             raise PtxError(f"{instruction}: takes {len(operation.inputs)} inputs")
-        register = destination(instruction, TYPE_BITS[operation.result])
+        register = destination(instruction, operation.result)
         sources = [
-            (kind, *self._registers.source(instruction, operand, TYPE_BITS[kind]))
+            (kind, *self._registers.source(instruction, operand, kind))
             for kind, operand in zip(operation.inputs, operands, strict=True)
         ]
         mask = np.uint64((1 << register.bits) - 1)
+        rows = [row for _, row, _ in sources]
+        has_sign = any(kind[0] == "s" for kind in operation.inputs)
 
         def step(lanes: Lanes) -> None:
-            arguments = [with_sign(row, kind) for kind, row, _ in sources]
+            arguments = [with_sign(row, kind) for kind, row, _ in sources] if has_sign else rows
             known = sources[0][2]
             for _, _, also in sources[1:]:
                 known = known & also
@@ -260,22 +223,20 @@ class Machine:
 
         return step
 
-    def _opaque(self, registers: list[Register]) -> _Step:
-        integers = [register for register in registers if register.bits]
-
-        def step(lanes: Lanes) -> None:
-            for register in integers:
-                self._registers.forget(register, lanes)
-
-        return step
+    def _opaque(self, registers: Sequence[Register]) -> _Step:
+        rows = [register.index for register in registers]
+        return lambda lanes: self._registers.forget(rows, lanes)
 
     def _load_parameter(self, instruction: Instruction) -> _Step:
-        shape = _LOAD_PARAMETER.fullmatch(instruction.opcode)
+        shape = LOAD_PARAMETER.fullmatch(instruction.opcode)
         assert shape is not None
-        bits, count = int(shape["bits"]), int(shape["count"] or 1)
+        bits, count = int(shape["bits"] or 32), int(shape["count"] or 1)
         first, memory = instruction.operands
         items = first.items if isinstance(first, Vector) else (first,)
-        registers = [d for d in items if isinstance(d, Register) and d.bits == bits]
+        floats = shape["kind"] == "f32"
+        registers = [
+            d for d in items if isinstance(d, Register) and (d.bits, d.is_float) == (bits, floats)
+        ]
         if not isinstance(memory, Memory) or not len(items) == len(registers) == count:
             raise PtxError(f"{instruction}: not understood")
         (read,) = self._registers.inputs(instruction, memory)
@@ -308,7 +269,7 @@ class Machine:
         if not isinstance(pair, Pair) or pair.first is None or pair.first.bits != 32:
             raise PtxError(f"{instruction}: unknown destination")
         register, in_range = pair.first, pair.second
-        values, known = self._registers.source(instruction, operand, 32)
+        values, known = self._registers.source(instruction, operand, "b32")
         reads = [read for each in control for read in self._registers.inputs(instruction, each)]
 
         def step(lanes: Lanes) -> None:
@@ -325,6 +286,26 @@ class Machine:
 
         return step
 
+    def _map_to_cta(self, instruction: Instruction) -> _Step:
+        """An address of shared memory, in the window of a CTA of the cluster."""
+        register = destination(instruction, "u32")
+        address, rank = (
+            read
+            for operand in instruction.operands[1:]
+            for read in self._registers.inputs(instruction, operand)
+        )
+
+        def step(lanes: Lanes) -> None:
+            ranks, addresses = rank(lanes), address(lanes)
+            if (ranks[lanes] >= self._launch.cluster).any():
+                raise PtxError(f"{instruction}: maps to a CTA that is not in the cluster")
+            if (addresses[lanes] >= CTA_WINDOW).any():
+                raise PtxError(f"{instruction}: maps what is no address of this CTA")
+            mapped = addresses + (ranks + np.uint64(1)) * np.uint64(CTA_WINDOW)
+            self._registers.write(register, mapped, lanes)
+
+        return step
+
     # ---- what the observer sees
 
     def _event(
@@ -334,7 +315,7 @@ class Machine:
             raise PtxError(f"{instruction}: follows a wait on an mbarrier that is not repeated")
         return self._observe(Event(instruction, lanes, values)) if lanes.any() else None
 
-    def _observed(self, instruction: Instruction, spec: _Observed) -> _Step:
+    def _observed(self, instruction: Instruction, spec: Observed) -> _Step:
         inputs = [
             read
             for i in spec.inputs
@@ -342,11 +323,12 @@ class Machine:
             for read in self._registers.inputs(instruction, instruction.operands[i])
         ]
         first = instruction.operands[0] if instruction.operands else None
-        results: list[Register] = []
-        if spec.result:
-            results = list(first.items) if isinstance(first, Vector) else [destination(instruction)]
-        elif 0 not in spec.inputs and first is not None and not _is_float_vector(first):
-            # Only the accumulators of a product may be written behind the observer's back.
+        results: Sequence[Register] = ()
+        if isinstance(first, Vector):
+            results = first.items
+        elif spec.result and isinstance(first, Register):
+            results = (first,)
+        elif spec.result or (0 not in spec.inputs and first is not None):
             raise PtxError(f"{instruction}: unknown destination")
         forget = self._opaque(results)
 
@@ -360,7 +342,7 @@ class Machine:
         return step
 
     def _try_wait(self, at: int, instruction: Instruction) -> _Step:
-        complete = destination(instruction, 1)
+        complete = destination(instruction, "pred")
         reads = [
             read
             for operand in instruction.operands[1:]
@@ -388,10 +370,6 @@ class Machine:
 def _require_whole_warp(instruction: Instruction, mask: Operand) -> None:
     if not isinstance(mask, Immediate) or mask.value not in (-1, 0xFFFFFFFF):
         raise PtxError(f"{instruction}: only whole warps are understood")
-
-
-def _is_float_vector(operand: Operand) -> bool:
-    return isinstance(operand, Vector) and not any(register.bits for register in operand.items)
 
 
 def _trap(instruction: Instruction) -> _Step:

@@ -22,13 +22,13 @@ class PtxError(KernelError):
 class Register:
     """A virtual register. ``index`` is unique in the entry, whatever scope declares the name.
 
-    ``bits`` is 1 for a predicate, 16, 32 or 64 for integers, 0 for floats, which hold no value
-    here.
+    ``bits`` is 1 for a predicate, 16, 32 or 64 for integers, 32 for floats.
     """
 
     index: int
     name: str
     bits: int
+    is_float: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,10 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """An integer constant; None for a float."""
+    """A constant: an integer, or a float's bits."""
 
-    value: int | None
+    value: int
+    is_float: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +129,11 @@ _LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.+)", re.DOTALL)
 _DECLARED = re.compile(r"([%$\w]+)(?:<(\d+)>)?")
 _INSTRUCTION = re.compile(r"(?:@(!?)([%$\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
-_SPECIAL = re.compile(r"%(?:n?tid|n?ctaid)\.[xyz]|%dynamic_smem_size")
+_SPECIAL = re.compile(r"%(?:n?tid|n?ctaid|cluster_nctaid)\.[xyz]|%dynamic_smem_size")
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0|[1-9]\d*)U?")
-_FLOAT = re.compile(r"0[fFdD][0-9a-fA-F]+")
+_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})")
 _ADDRESS = re.compile(r"([%$\w]+)(?:\s*\+\s*(-?\d+))?")
-_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "f32": 0}
+_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "f32": 32}
 for _width in (16, 32, 64):
     _BITS |= {f"u{_width}": _width, f"s{_width}": _width}
 _PRAGMAS = re.compile(r'\.pragma\s+"(nounroll|used_bytes_mask \w+)"')
@@ -254,7 +255,8 @@ class _Body:
                 raise PtxError(f"PTX line {line}: not understood: {names}")
             name, count = declared[1], declared[2]
             for each in [name] if count is None else [f"{name}{i}" for i in range(int(count))]:
-                self.scopes[-1][each] = Register(self.registers, each, _BITS[kind])
+                register = Register(self.registers, each, _BITS[kind], kind == "f32")
+                self.scopes[-1][each] = register
                 self.registers += 1
 
     def _register(self, name: str, line: int) -> Register:
@@ -280,8 +282,8 @@ class _Body:
             return Special(text)
         if _INTEGER.fullmatch(text):
             return Immediate(int(text.rstrip("U"), 0))
-        if _FLOAT.fullmatch(text):
-            return Immediate(None)
+        if bits := _FLOAT.fullmatch(text):
+            return Immediate(int(bits[1], 16), is_float=True)
         if text in self.symbols or text.startswith("$"):
             return Symbol(text)
         return self._register(text, line)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.ptx_arithmetic import Values
+from kernels.ptx_arithmetic import TYPE_BITS, Values
 from kernels.ptx_parser import (
     Entry,
     Immediate,
@@ -29,17 +29,20 @@ from kernels.ptx_parser import (
 WARP = 32
 SHARED_BASE = 1024  # where Hopper's dynamic shared memory starts; not 0, so that a lost base shows
 PARAMETER_BASE = 1 << 40
+CTA_WINDOW = 1 << 24  # a cluster's shared memory: rank r's begins at (r + 1) windows
 
 Lanes = npt.NDArray[np.bool_]
 """One flag per thread of the CTA."""
+_ALWAYS = np.ones(1, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What a CTA can ask about its launch.
 
-    ``arguments`` holds the bytes of each parameter, None where they are opaque; ``elected`` is
-    the lane that ``elect.sync`` picks, which the hardware leaves open.
+    ``arguments`` holds the bytes of each parameter, None where they are opaque; ``cluster``
+    CTAs that are neighbours are one; ``elected`` is the lane that ``elect.sync`` picks, which
+    the hardware leaves open.
     """
 
     cta: int
@@ -47,6 +50,7 @@ class Launch:
     threads: int
     smem_bytes: int
     arguments: tuple[bytes | None, ...]
+    cluster: int = 1
     elected: int = 0
 
 
@@ -73,6 +77,7 @@ class Registers:
             "%ntid.x": constant(launch.threads),
             "%ctaid.x": constant(launch.cta),
             "%nctaid.x": constant(launch.grid),
+            "%cluster_nctaid.x": constant(launch.cluster),
             "%dynamic_smem_size": constant(launch.smem_bytes),
         }
         self._parameters: dict[str, int] = {}
@@ -95,21 +100,25 @@ class Registers:
         np.copyto(self._values[register.index], values, where=lanes)
         np.copyto(self._known[register.index], known, where=lanes)
 
-    def forget(self, register: Register, lanes: Lanes) -> None:
-        """Make a register opaque in the threads of ``lanes``."""
-        np.copyto(self._known[register.index], False, where=lanes)
+    def forget(self, registers: list[int], lanes: Lanes) -> None:
+        """Make registers, by index, opaque in the threads of ``lanes``."""
+        self._known[registers] &= ~lanes
 
-    def source(self, instruction: Instruction, operand: Operand, bits: int) -> tuple[Values, Lanes]:
+    def source(self, instruction: Instruction, operand: Operand, kind: str) -> tuple[Values, Lanes]:
         """Rows of an operand's values and of whether they are known: of one element where all
-        threads share them.
+        threads share them. ``kind`` is a PTX type; one of bits takes integers and floats alike.
 
-        Raises PtxError where the operand has another width or no meaning here.
+        Raises PtxError where the operand has another type or no meaning here.
         """
-        always = np.ones(1, np.bool_)
+        bits, always = TYPE_BITS[kind], _ALWAYS
         match operand:
+            case Register() | Immediate() if kind[0] != "b" and operand.is_float != (
+                kind[0] == "f"
+            ):
+                pass
             case Register() if operand.bits == bits:
                 return self.row(operand)
-            case Immediate(value) if value is not None and -(1 << bits - 1) <= value < 1 << bits:
+            case Immediate(value) if -(1 << bits - 1) <= value < 1 << bits:
                 return constant(value & (1 << bits) - 1), always
             case Special(name) if bits == 32 and name in self._special:
                 return self._special[name], always
@@ -117,7 +126,7 @@ class Registers:
                 return constant(SHARED_BASE), always
             case Symbol(name) if bits == 64 and name in self._parameters:
                 return constant(self._parameters[name]), always
-        raise PtxError(f"{instruction}: an operand of {bits} bits is not understood: {operand}")
+        raise PtxError(f"{instruction}: an operand of type {kind} is not understood: {operand}")
 
     def inputs(self, instruction: Instruction, operand: Operand) -> list[Callable[[Lanes], Values]]:
         """How to read an operand's integers, in order: an address, then its coordinates.
@@ -136,7 +145,8 @@ class Registers:
     def _input(
         self, instruction: Instruction, operand: Operand, bits: int, offset: int
     ) -> Callable[[Lanes], Values]:
-        values, known = self.source(instruction, operand, bits)
+        kind = "pred" if bits == 1 else f"u{bits}"
+        values, known = self.source(instruction, operand, kind)
         added, mask = constant(offset & (1 << 64) - 1), np.uint64((1 << bits) - 1)
 
         def read(lanes: Lanes) -> Values:
@@ -159,10 +169,15 @@ class Registers:
         raise PtxError(f"{instruction}: reads what is no known parameter")
 
 
-def destination(instruction: Instruction, bits: int | None = None) -> Register:
-    """The register that an instruction writes, of a width where one is given; or PtxError."""
+def destination(instruction: Instruction, kind: str) -> Register:
+    """The register that an instruction writes, of a PTX type (of bits: of either kind); or
+    PtxError."""
     first = instruction.operands[0]
-    if not isinstance(first, Register) or bits not in (None, first.bits):
+    if (
+        not isinstance(first, Register)
+        or first.bits != TYPE_BITS[kind]
+        or (kind[0] != "b" and first.is_float != (kind[0] == "f"))
+    ):
         raise PtxError(f"{instruction}: unknown destination")
     return first
 

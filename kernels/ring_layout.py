@@ -8,16 +8,67 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.launch_plan import LaunchPlan
+from kernels.launch_plan import LaunchPlan, TileLoad
 from kernels.ptx_parser import PtxError
 from solver.families import sm90_gemm as family
 
-ROW_BYTES = 128  # of the swizzle: one row of a subtile
-STEP_BYTES = 32  # of k in one wgmma
-BLOCK_BYTES = family.MMA_M * ROW_BYTES
-# A descriptor without its address: 128-byte swizzle, 1,024 bytes between groups of 8 rows.
-DESCRIPTOR = 1 << 62 | (8 * ROW_BYTES >> 4) << 32 | 1 << 16
+MMA_K = 16  # of one wgmma
+SWIZZLES = {128: 1, 64: 2, 32: 3}  # row bytes to how a descriptor says it
+SWIZZLE_ROWS = 8
 DESCRIPTOR_ADDRESS = (1 << 14) - 1
+WARP_ROWS = 16  # of a staging buffer that each warp of a warpgroup has accumulators for
+
+
+@dataclass(frozen=True, slots=True)
+class TileLayout:
+    """An operand's tile in a slot: subtiles one after the other, ``lines`` rows each.
+
+    A row is as wide as the swizzle and holds elements that are contiguous in the operand: along
+    k where it is K-major, and each line is a row (column of B) of the tile; along m or n where
+    it is not, and each line is one k.
+    """
+
+    k_major: bool
+    subtiles: int
+    lines: int
+    row_bytes: int
+
+    @property
+    def subtile(self) -> int:
+        """Bytes of a subtile."""
+        return self.lines * self.row_bytes
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tile."""
+        return self.subtiles * self.subtile
+
+    @property
+    def descriptor(self) -> int:
+        """A wgmma descriptor without its address: swizzle, bytes between groups of eight rows, and
+        between subtiles where a product reads several."""
+        stride = SWIZZLE_ROWS * self.row_bytes >> 4
+        leading = 1 if self.k_major else self.subtile >> 4
+        return SWIZZLES[self.row_bytes] << 62 | stride << 32 | leading << 16
+
+    def line(self, offset: int) -> tuple[int, int] | None:
+        """(subtile, line) that start at an offset into the tile, if one does."""
+        subtile, within = divmod(offset, self.subtile)
+        line, odd = divmod(within, self.row_bytes)
+        return None if odd else (subtile, line)
+
+    def product(self, offset: int, element_bytes: int) -> tuple[int, int] | None:
+        """(block of 64 rows, step of 16 along k) that a product reads which starts at an offset
+        into the tile, if one does."""
+        subtile, within = divmod(offset, self.subtile)
+        if not self.k_major:
+            step, odd = divmod(within, MMA_K * self.row_bytes)
+            return None if odd else (subtile, step)
+        block, along = divmod(within, family.MMA_M * self.row_bytes)
+        step, odd = divmod(along, MMA_K * element_bytes)
+        if odd or along >= self.row_bytes:
+            return None
+        return block, subtile * (self.row_bytes // (MMA_K * element_bytes)) + step
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +77,21 @@ class RingLayout:
     barriers, split-K flag. Operand b's tile follows operand a's in each slot."""
 
     stages: int
-    subtiles: int
-    subtile_a: int
-    subtile_b: int
-    staging: int
+    tiles: dict[str, TileLayout]
+    staging_row: int
     buffers: int
 
     @classmethod
     def of(cls, plan: LaunchPlan) -> RingLayout:
         """The layout of a launch. Raises PtxError where the plan's own account differs."""
-        config = plan.config
-        element = plan.problem.element_bytes
+        config, problem = plan.config, plan.problem
         layout = cls(
             stages=config.stages,
-            subtiles=config.tile_k * element // ROW_BYTES,
-            subtile_a=config.tile_m * ROW_BYTES,
-            subtile_b=config.tile_n * ROW_BYTES,
-            staging=family.MMA_M * int(family.chunk_n(config.tile_n)) * element,
+            tiles={
+                "a": _tile(plan.a, problem.a_is_k_major, config.tile_m, config.tile_k),
+                "b": _tile(plan.b, problem.b_is_k_major, config.tile_n, config.tile_k),
+            },
+            staging_row=int(family.chunk_n(config.tile_n)) * problem.element_bytes,
             buffers=config.math_warpgroups * family.STAGING_BUFFERS,
         )
         if layout.flag + family.FLAG_BYTES != plan.smem_bytes:
@@ -50,14 +99,14 @@ class RingLayout:
         return layout
 
     @property
-    def tile_a(self) -> int:
-        """Bytes of an A tile."""
-        return self.subtiles * self.subtile_a
-
-    @property
     def slot(self) -> int:
         """Bytes of a slot."""
-        return self.tile_a + self.subtiles * self.subtile_b
+        return sum(tile.bytes for tile in self.tiles.values())
+
+    @property
+    def staging(self) -> int:
+        """Bytes of a staging buffer."""
+        return family.MMA_M * self.staging_row
 
     @property
     def barriers(self) -> int:
@@ -77,18 +126,18 @@ class RingLayout:
         side = "full" if number < self.stages else "empty"
         return f"{side}[{number % self.stages}]"
 
-    def place(self, offset: int) -> tuple[int, str, int, int] | None:
-        """(slot, operand, subtile, bytes into the subtile) of an offset, if it is in a slot."""
+    def place(self, offset: int) -> tuple[int, str, int] | None:
+        """(slot, operand, bytes into its tile) of an offset, if it is in a slot."""
         slot, within = divmod(offset, self.slot)
         if not 0 <= slot < self.stages:
             return None
-        if within < self.tile_a:
-            return slot, "a", *divmod(within, self.subtile_a)
-        return slot, "b", *divmod(within - self.tile_a, self.subtile_b)
+        tile_a = self.tiles["a"].bytes
+        return (slot, "a", within) if within < tile_a else (slot, "b", within - tile_a)
 
-    def staging_buffer(self, offset: int) -> tuple[int, int, int] | None:
-        """(warpgroup, buffer, bytes into the buffer) of an offset, if it is in one."""
-        number, within = divmod(offset - self.stages * self.slot, self.staging)
-        if not 0 <= number < self.buffers:
-            return None
-        return *divmod(number, family.STAGING_BUFFERS), within
+
+def _tile(load: TileLoad, k_major: bool, across: int, along: int) -> TileLayout:
+    width = load.box.box_columns
+    row_bytes = load.box.swizzle_bytes
+    if k_major:
+        return TileLayout(True, along // width, across, row_bytes)
+    return TileLayout(False, across // width, along, row_bytes)

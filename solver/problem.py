@@ -136,7 +136,7 @@ class Problem:
 
     @property
     def kernel_layout(self) -> str:
-        """The layout a kernel sees: ``layout``, or one that reads the same memory in longer lines."""
+        """The layout a kernel sees: ``layout``, or one that reads the same in longer lines."""
         return ("t" if self.a_is_k_major else "n") + ("n" if self.b_is_k_major else "t")
 
     @property

@@ -2,17 +2,23 @@
 
 What ``solver.ring.explore`` tries for a few iterations is shown here for all of them.
 
-One slot. Counters stand for where each warp is: a DMA warp x has started ``started[x]`` visits and
-``landed[x]`` of its loads are there; a MATH warp y has read ``read[y]`` visits and given back
-``freed[y]``; ``full`` and ``empty`` count the barriers' completed phases. Waits are guarded by
-parity alone, as the hardware has them. An invariant ties the counters; Z3 shows that it holds at
-the start, that each step keeps it, and that it makes every step safe: no wait passes on another
-phase than the one meant, no arrival exceeds its phase, a slot is loaded only when every MATH warp
-has given back what was in it, and read only when all of this visit is there, none of the next.
+One slot, in each CTA of a cluster. Counters stand for where each warp is: a DMA warp has passed
+``waited`` waits, ``announced`` as many visits and ``started`` their copies, of which ``landed`` are
+there, in each CTA that they fill; a MATH warp has read ``read`` visits and given back ``freed``, to
+each CTA; ``full`` and ``empty`` count the barriers' completed phases. Waits are guarded by parity
+alone, as the hardware has them, and a copy from the peer may land before its visit is announced. An
+invariant ties the counters; Z3 shows that it holds at the start, that each step keeps it, and that
+it makes every step safe: no wait passes on another phase than the one meant, no arrival and no
+byte comes to another phase than its own, a slot is loaded only when every MATH warp has given back
+what was in it, and read only when all of this visit is there, none of the next.
 
 The whole ring, of any depth: each warp walks the slots in order, so that counters of iterations
 say who waits for whom. Z3 shows that no state within their bounds has every unfinished warp
-waiting, for every depth above the lag with which MATH warps give slots back.
+waiting, for every depth above the lag with which MATH warps give slots back. A MATH warp may also
+wait at a barrier of the epilogue, for one of its CTA that is still at the ring.
+
+Split-K: the counter of a tile makes one CTA the last, after all others have counted, for every
+number of splits and in whatever order they come.
 """
 
 from __future__ import annotations
@@ -36,52 +42,62 @@ class Lemma:
 
 
 class _Slot:
-    """Counters of one slot."""
+    """Counters of one slot: by CTA and warp; of copies and of slots given back, by the CTA that
+    they concern and the (CTA, warp) that they come from."""
 
-    def __init__(self, context: z3.Context, dma_warps: int, math_warps: int) -> None:
-        def counters(name: str, count: int) -> list[Any]:
-            return [z3.Int(f"{name}_{i}", context) for i in range(count)]
+    def __init__(self, context: z3.Context, ring: Ring) -> None:
+        def counter(name: str, *where: int) -> Any:
+            return z3.Int("_".join((name, *map(str, where))), context)
 
-        self.started = counters("started", dma_warps)
-        self.landed = counters("landed", dma_warps)
-        self.read = counters("read", math_warps)
-        self.freed = counters("freed", math_warps)
-        self.full, self.empty = z3.Ints("full empty", context)
+        self.ctas = range(ring.ctas)
+        self.dma = [(c, x) for c in self.ctas for x in range(ring.dma_warps)]
+        self.math = [(c, y) for c in self.ctas for y in range(ring.math_warps)]
+        self.waited = {w: counter("waited", *w) for w in self.dma}
+        self.announced = {w: counter("announced", *w) for w in self.dma}
+        self.started = {w: counter("started", *w) for w in self.dma}
+        self.landed = {
+            d: {w: counter("landed", d, *w) for w in self.dma if ring.fills(w[1], w[0] ^ d)}
+            for d in self.ctas
+        }
+        self.read = {w: counter("read", *w) for w in self.math}
+        self.freed = {
+            d: {w: counter("freed", d, *w) for w in self.math if ring.frees(w[0] ^ d)}
+            for d in self.ctas
+        }
+        self.full = [counter("full", c) for c in self.ctas]
+        self.empty = [counter("empty", c) for c in self.ctas]
 
     def all(self) -> list[Any]:
         """Every counter, in one order."""
-        each = [*self.started, *self.landed, *self.read, *self.freed]
-        return [*each, self.full, self.empty]
+        by_warp = (self.waited, self.announced, self.started, self.read)
+        by_cta = (*self.landed.values(), *self.freed.values())
+        return [x for each in (*by_warp, *by_cta) for x in each.values()] + self.full + self.empty
 
     def invariant(self) -> z3.BoolRef:
         """What holds between all steps."""
-        dma = [
-            z3.And(
-                self.full <= s,
-                s <= self.full + 1,
-                s <= self.empty + 1,
-                self.full <= at,
-                at <= s,
+        parts = []
+        for c, x in self.dma:
+            waited, announced, started = (
+                of[c, x] for of in (self.waited, self.announced, self.started)
             )
-            for s, at in zip(self.started, self.landed, strict=True)
-        ]
-        math = [
-            z3.And(
-                self.empty <= f,
-                f <= self.empty + 1,
-                f <= r,
-                r <= f + 1,
-                r <= self.full,
-            )
-            for r, f in zip(self.read, self.freed, strict=True)
-        ]
-        # A phase that is complete has ended: someone is behind in the one that runs.
-        running = [
-            z3.Or(*(at == self.full for at in self.landed)),
-            z3.Or(*(f == self.empty for f in self.freed)),
-        ]
-        order = z3.And(self.empty >= 0, self.empty <= self.full, self.full <= self.empty + 1)
-        return z3.And(*dma, *math, *running, order)
+            full, empty = self.full[c], self.empty[c]
+            parts += [full <= announced, started <= announced, announced <= waited]
+            parts += [waited <= started + 1, waited <= empty + 1]
+        for d in self.ctas:
+            full, empty = self.full[d], self.empty[d]
+            for w, landed in self.landed[d].items():
+                parts += [full <= landed, landed <= full + 1, landed <= self.started[w]]
+                parts += [self.started[w] <= landed + 1]
+            for w, freed in self.freed[d].items():
+                parts += [empty <= freed, freed <= empty + 1]
+                parts += [freed <= self.read[w], self.read[w] <= freed + 1]
+            parts += [self.read[d, y] <= full for c, y in self.math if c == d]
+            # A phase that is complete has ended: someone is behind in the one that runs.
+            own = [self.announced[w] for w in self.dma if w[0] == d]
+            parts += [z3.Or(*(at == full for at in (*self.landed[d].values(), *own)))]
+            parts += [z3.Or(*(freed == empty for freed in self.freed[d].values()))]
+            parts += [empty >= 0]
+        return z3.And(*parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,87 +123,171 @@ def prove_ring(ring: Ring) -> tuple[Lemma, ...]:
 
 
 def _prove_slot(context: z3.Context, ring: Ring) -> Iterator[Lemma]:
-    now = _Slot(context, ring.dma_warps, ring.math_warps)
+    now = _Slot(context, ring)
     invariant = now.invariant()
     start = z3.And(*(counter == 0 for counter in now.all()))
     _prove(context, "start", z3.Implies(start, invariant))
     yield Lemma("start", "the invariant holds before the first step")
-    for step in _steps(now, ring):
-        _prove(context, f"{step.name}, safe", z3.Implies(z3.And(invariant, step.guard), step.safe))
+    for step in (*_dma_steps(now, ring), *_math_steps(now, ring)):
+        can = z3.And(invariant, step.guard)
+        _prove(context, f"{step.name}, safe", z3.Implies(can, step.safe))
         moved = z3.substitute(invariant, *step.after.items())
-        _prove(context, f"{step.name}, kept", z3.Implies(z3.And(invariant, step.guard), moved))
+        _prove(context, f"{step.name}, kept", z3.Implies(can, moved))
     yield Lemma("waits", "no wait passes on another phase than the one it means")
     yield Lemma("arrivals", "no warp arrives twice in one phase of a barrier")
+    yield Lemma("bytes", "a copy lands in the phase it belongs to, in every CTA it fills")
     yield Lemma("loads", "a slot is loaded only after every MATH warp has given it back")
     yield Lemma("reads", "a slot is read only with all loads of its visit landed, none of the next")
 
 
-def _steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
-    """Every step on one slot. By symmetry among equal warps one of each kind is enough; all are
-    listed, since Z3 decides each in milliseconds."""
-    for x, (started, landed) in enumerate(zip(now.started, now.landed, strict=True)):
+def _dma_steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
+    """Every step of the DMA warps of CTA 0; those of its peer are the same."""
+    for warp in (w for w in now.dma if w[0] == 0):
+        waited, announced, started = (of[warp] for of in (now.waited, now.announced, now.started))
+        full, empty = now.full[0], now.empty[0]
         # A wait passes while the phase that runs has another parity than the one waited for.
         yield _Step(
-            name=f"dma{x} loads",
-            guard=now.empty % 2 != ring.freed_parity(started),
+            name=f"dma{warp[1]} waits",
+            guard=z3.And(waited == started, empty % 2 != ring.freed_parity(waited)),
+            safe=waited == empty,
+            after={waited: waited + 1},
+        )
+        yield _Step(
+            name=f"dma{warp[1]} announces",
+            guard=announced < waited,
+            safe=announced == full,
+            after={announced: announced + 1, full: _full_after(now, 0, announced)},
+        )
+        filled = [d for d in now.ctas if warp in now.landed[d]]
+        yield _Step(
+            name=f"dma{warp[1]} loads",
+            guard=started < announced,
             safe=z3.And(
-                started == now.empty,
-                started == now.full,
-                *(freed >= started for freed in now.freed),
-                *(read == freed for read, freed in zip(now.read, now.freed, strict=True)),
+                *(now.full[d] == started for d in filled),
+                *(now.landed[d][warp] == started for d in filled),
+                *(now.read[w] == started for w in now.math if w[0] in filled),
+                *(freed == started for w, freed in now.freed[0].items() if w[0] in filled),
             ),
             after={started: started + 1},
         )
-        others = [at == now.full + 1 for i, at in enumerate(now.landed) if i != x]
-        ends = z3.And(*others, *(s == now.full + 1 for s in now.started))
+        for d in filled:
+            landed = now.landed[d][warp]
+            yield _Step(
+                name=f"dma{warp[1]} lands in CTA {d}",
+                guard=landed < started,
+                safe=landed == now.full[d],
+                after={landed: landed + 1, now.full[d]: _full_after(now, d, landed)},
+            )
+
+
+def _full_after(now: _Slot, cta: int, counted: Any) -> Any:
+    """A full barrier's phases once ``counted`` has gone up: one more where all the others have.
+
+    The phase ends with as many bytes delivered as announced. What all DMA warps of a CTA
+    announce is what lands in a slot of it, so that this is when all have announced and all copies
+    have landed.
+    """
+    own = [now.announced[w] for w in now.dma if w[0] == cta]
+    others = [at for at in (*now.landed[cta].values(), *own) if not at.eq(counted)]
+    full = now.full[cta]
+    ends = z3.And(counted == full, *(at == full + 1 for at in others))
+    return z3.If(ends, full + 1, full)
+
+
+def _math_steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
+    """Every step of one MATH warp; all others' are the same."""
+    me = (0, 0)
+    read, full = now.read[me], now.full[0]
+    freed_all = {d: now.freed[d][me] for d in now.ctas if me in now.freed[d]}
+    yield _Step(
+        name="math reads",
+        guard=z3.And(
+            *(freed == read for freed in freed_all.values()), full % 2 != ring.filled_parity(read)
+        ),
+        safe=z3.And(
+            full == read + 1,
+            *(at == read + 1 for at in now.landed[0].values()),
+            *(now.started[w] == read + 1 for w in now.landed[0]),
+        ),
+        after={read: read + 1},
+    )
+    for d, freed in freed_all.items():
+        empty = now.empty[d]
+        ends = z3.And(*(f == empty + 1 for w, f in now.freed[d].items() if w != me))
         yield _Step(
-            name=f"dma{x} lands",
-            guard=landed < started,
-            safe=landed == now.full,
-            after={landed: landed + 1, now.full: z3.If(ends, now.full + 1, now.full)},
-        )
-    for y, (read, freed) in enumerate(zip(now.read, now.freed, strict=True)):
-        yield _Step(
-            name=f"math{y} reads",
-            guard=z3.And(read == freed, now.full % 2 != ring.filled_parity(read)),
-            safe=z3.And(
-                now.full == read + 1,
-                *(at == read + 1 for at in now.landed),
-                *(s == read + 1 for s in now.started),
-            ),
-            after={read: read + 1},
-        )
-        ends = z3.And(*(f == now.empty + 1 for i, f in enumerate(now.freed) if i != y))
-        yield _Step(
-            name=f"math{y} frees",
+            name=f"math frees in CTA {d}",
             guard=freed < read,
-            safe=freed == now.empty,
-            after={freed: freed + 1, now.empty: z3.If(ends, now.empty + 1, now.empty)},
+            safe=freed == empty,
+            after={freed: freed + 1, empty: z3.If(ends, empty + 1, empty)},
         )
 
 
 def _prove_progress(context: z3.Context, ring: Ring) -> Lemma:
     """Some unfinished warp can go on in every state, for every depth above the lag."""
     slots, total = z3.Ints("slots total", context)
-    loaded = [z3.Int(f"loaded_{x}", context) for x in range(ring.dma_warps)]
-    read = [z3.Int(f"read_{y}", context) for y in range(ring.math_warps)]
-    freed = [z3.Int(f"freed_{y}", context) for y in range(ring.math_warps)]
+    dma = [(c, x) for c in range(ring.ctas) for x in range(ring.dma_warps)]
+    math = [(c, y) for c in range(ring.ctas) for y in range(ring.math_warps)]
+    loaded = {w: z3.Int(f"loaded_{w}", context) for w in dma}
+    read = {w: z3.Int(f"read_{w}", context) for w in math}
+    freed = {w: z3.Int(f"freed_{w}", context) for w in math}
+    # At a barrier of the epilogue, all slots given back.
+    stores = {w: z3.Bool(f"stores_{w}", context) for w in math}
+    sources = {c: [loaded[w] for w in dma if ring.fills(w[1], w[0] ^ c)] for c in range(ring.ctas)}
     lag = ring.lag
-    bounds = [
-        slots > lag,
-        *(z3.And(r >= f, r <= f + lag, r <= total) for r, f in zip(read, freed, strict=True)),
-        *(z3.And(n <= total, *(n <= f + slots for f in freed)) for n in loaded),
-        *(r <= n for r in read for n in loaded),
-    ]
+    bounds = [slots > lag]
+    for w in math:
+        bounds += [read[w] >= freed[w], read[w] <= freed[w] + lag, read[w] <= total]
+        bounds += [read[w] <= n for n in sources[w[0]]]
+        # MATH warps of a CTA come to the same barriers in the same order: the first of those
+        # that are not at its barrier yet is at the ring, in the same unit or before.
+        behind = [
+            z3.And(z3.Not(stores[z]), read[z] <= read[w], read[z] < total)
+            for z in math
+            if z != w and z[0] == w[0]
+        ]
+        bounds += [z3.Implies(stores[w], z3.And(freed[w] == read[w], z3.Or(*behind)))]
+    for n in loaded.values():
+        bounds += [n <= total, *(n <= f + slots for f in freed.values())]
     stuck = [
         # Every copy has landed; a DMA warp waits for the slot of slots iterations before, a MATH
         # warp for the loads of the iteration it is at. Giving a slot back waits for nothing.
-        *(z3.Or(n == total, *(f + slots <= n for f in freed)) for n in loaded),
-        *(z3.Or(r == total, *(n <= r for n in loaded)) for r in read),
+        *(z3.Or(n == total, *(f + slots <= n for f in freed.values())) for n in loaded.values()),
+        *(z3.Or(stores[w], read[w] == total, *(n <= read[w] for n in sources[w[0]])) for w in math),
     ]
-    unfinished = z3.Or(*(n < total for n in loaded), *(r < total for r in read))
+    unfinished = z3.Or(*(at < total for at in (*loaded.values(), *read.values())))
     _prove(context, "progress", z3.Not(z3.And(*bounds, *stuck, unfinished)))
     return Lemma("progress", f"a ring of more than {lag} slots always has a warp that can go on")
+
+
+def prove_split() -> Lemma:
+    """Prove that the counter of a tile makes the last CTA to count, and no other, the last.
+
+    For every number of splits, from any launch to the next. Raises ProofError.
+    """
+    context = z3.Context()
+    splits, counter, counted, lasts = z3.Ints("splits counter counted lasts", context)
+    invariant = z3.And(
+        splits >= 2,
+        counted >= 0,
+        counted <= splits,
+        counter == z3.If(counted == splits, 0, counted),
+        lasts == z3.If(counted == splits, 1, 0),
+    )
+    fresh = z3.And(splits >= 2, counter == 0, counted == 0, lasts == 0)
+    _prove(context, "split-K, start", z3.Implies(fresh, invariant))
+    last = splits - 1
+    can = z3.And(invariant, counted < splits)
+    is_last = counter == last
+    after = {
+        counter: z3.If(counter >= last, 0, counter + 1),
+        counted: counted + 1,
+        lasts: z3.If(is_last, lasts + 1, lasts),
+    }
+    _prove(context, "split-K, safe", z3.Implies(can, is_last == (counted + 1 == splits)))
+    moved = z3.substitute(invariant, *after.items())
+    _prove(context, "split-K, kept", z3.Implies(can, moved))
+    _prove(context, "split-K, end", z3.Implies(z3.And(invariant, counted == splits), counter == 0))
+    return Lemma("split", "one CTA is the last of a tile, and all others have counted before it")
 
 
 def _prove(context: z3.Context, name: str, claim: z3.BoolRef) -> None:

@@ -42,6 +42,7 @@ with atheris.instrument_imports(include=["app", "solver"]):
     from solver.constraints import Constraints
     from solver.errors import InvalidInput
     from solver.objective import Pareto, objective_from_dict
+    from solver.problem import Problem
 
 REQUESTS: tuple[type[BaseModel], ...] = (OptimizeRequest, SimulateRequest, VerificationRequest)
 SLOW_S = 5
@@ -57,12 +58,17 @@ SEEDS: tuple[Any, ...] = (
         "m": 8, "n": 8, "k": 8, "model": "paper", "device": "a6000", "divergence": 2,
         "objective": {"kind": "pareto", "axes": ["time", "wait"], "within": 1.5, "cap": 4},
     },
+    {
+        "m": 7, "n": 9, "k": 5, "dtype": "fp16", "layout": "nt", "out_dtype": "fp32", "lda": 8,
+        "ldb": 9, "ldc": 11, "a_offset": 1, "b_offset": 7, "c_offset": 3,
+    },
 )  # fmt: skip
 VALUES = (
     None, True, 0, 1, -1, 64, 2**31 - 1, 2**31, 10**59, -0.0, 0.5, 1e-9, 1e308, float("nan"),
-    "", "time", "tn", "x" * 61, "\ud800", "é", [], {}, [1, 2], ["time", "wait"], {"min": 1},
-    {"in": [64, 128]}, {"stages": {"max": 4}}, {"kind": "weighted", "weights": {"time": 1}},
-    {"kind": "pareto", "axes": ["smem"]}, {"kind": "lexicographic", "order": ["registers"]},
+    "", "time", "tn", "tt", "fp32", "x" * 61, "\ud800", "é", [], {}, [1, 2], ["time", "wait"],
+    {"min": 1}, {"in": [64, 128]}, {"stages": {"max": 4}}, {"kind": "pareto", "axes": ["smem"]},
+    {"kind": "weighted", "weights": {"time": 1}},
+    {"kind": "lexicographic", "order": ["registers"]},
 )  # fmt: skip
 
 
@@ -92,6 +98,7 @@ def read(asked: BaseModel) -> None:
     """Hand a request to the solver's types, which check what they are given."""
     if isinstance(asked, OptimizeRequest):
         question = asked.question("h200")
+        assert Problem(**question.problem.to_dict()) == question.problem
         echo = json.loads(json.dumps(question.to_dict(), allow_nan=False))
         assert Constraints.from_dict(echo["constraints"]) == question.constraints
         echo["objective"].pop("units", None)

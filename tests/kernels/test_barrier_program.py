@@ -16,28 +16,13 @@ import pytest
 from kernels import nvrtc
 from kernels.barrier_program import BarrierProgram, WarpProgram, barrier_program, kernel_ptx
 from kernels.barrier_steps import (
-    Arrive,
-    ArriveExpect,
-    BlockBarrier,
-    CountTile,
+    BoxLoad,
+    BoxStore,
+    CountAt,
     Exit,
-    Fence,
-    Init,
-    Load,
-    LoadFlag,
-    LoadPartial,
-    Multiply,
-    Op,
-    ReadStaged,
+    LoadElements,
     SetRegisters,
-    Stage,
-    Step,
-    Store,
-    StoreCommit,
     StoreElements,
-    StoreFlag,
-    StorePartial,
-    StoreWait,
     WarpBarrier,
 )
 from kernels.errors import CompileFailed
@@ -48,10 +33,49 @@ from solver.config import Config
 from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm import CompileKey, compile_key
 from solver.problem import Problem
-from solver.ring.program import MultiplyWait, Wait
+from solver.ring.steps import (
+    ALL,
+    ASYNC_FENCE,
+    GPU_FENCE,
+    INIT_FENCE,
+    Arrive,
+    ClusterArrive,
+    ClusterWait,
+    Fence,
+    Fill,
+    Init,
+    Load,
+    LoadFlag,
+    LoadPartial,
+    Multiply,
+    MultiplyWait,
+    Op,
+    ReadFilled,
+    ReadStaged,
+    Stage,
+    Step,
+    Store,
+    StoreCommit,
+    StoreFlag,
+    StorePartial,
+    StoreWait,
+    Sync,
+    Wait,
+)
 
-ALL = (1 << 32) - 1
-TOGETHER = (Wait, Multiply, MultiplyWait, BlockBarrier, WarpBarrier, SetRegisters, Stage, Exit)
+TOGETHER = (
+    Wait,
+    Multiply,
+    MultiplyWait,
+    Sync,
+    ClusterArrive,
+    ClusterWait,
+    WarpBarrier,
+    SetRegisters,
+    Stage,
+    ReadFilled,
+    Exit,
+)
 
 
 @dataclass(frozen=True)
@@ -64,11 +88,20 @@ class Case:
     sms: int
     cta: int = 0
     last: bool = True
-    ldc: int | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    @property
+    def key(self) -> CompileKey:
+        return compile_key(self.config, self.problem.dtype, self.problem.layout)
 
     @property
     def plan(self) -> LaunchPlan:
-        return plan_launch(self.problem, self.config, self.sms, self.ldc)
+        return plan_launch(self.problem, self.config, self.sms)
+
+    @property
+    def rank(self) -> int:
+        return self.cta % self.plan.cluster
 
 
 def config(tile: tuple[int, int, int], stages: int, warpgroups: int = 1, **more: int) -> Config:
@@ -128,15 +161,69 @@ CASES = (
     ),
     Case(
         "registers split, one group at a time, two DMA warps, a pitch TMA can't take",
-        Problem(8, 128, 384),
+        Problem(8, 128, 384, ldc=132),
         config((256, 64, 64), 2, 2, register_split=1, dma_warps=2),
         1,
-        ldc=132,
     ),
     Case("one warpgroup of two blocks", Problem(384, 80, 320), config((128, 80, 64), 3), 2),
+    Case(
+        "two rows share B, both operands K-major, C added, fp32",
+        Problem(250, 96, 384, out_dtype="fp32"),
+        config((64, 48, 64), 3, mma_in_flight=1, dma_warps=2, cluster_m=2),
+        2,
+        cta=1,
+        alpha=2.0,
+        beta=0.5,
+    ),
+    Case(
+        "two columns share A, neither operand K-major, elements added",
+        Problem(130, 62, 512, "fp16", "nt"),
+        config((128, 32, 128), 2, 2, cluster_n=2),
+        4,
+        cta=1,
+        beta=1.0,
+    ),
+    Case(
+        "a cluster with split-K, last, B of one chunk, fp16 from bf16",
+        Problem(256, 40, 512, layout="tt", out_dtype="fp16"),
+        config((128, 64, 64), 4, mma_in_flight=1, split_k=2, cluster_m=2),
+        4,
+        cta=2,
+        beta=-1.0,
+    ),
+    Case(
+        "fp32 elements, added",
+        Problem(70, 31, 320, layout="nt", out_dtype="fp32"),
+        config((64, 16, 64), 3),
+        1,
+        beta=1.0,
+    ),
+    Case(
+        "fp32 by TMA",
+        Problem(128, 48, 320, "fp16", "tt", out_dtype="fp32"),
+        config((64, 48, 64), 3),
+        1,
+        alpha=0.5,
+    ),
+    Case(
+        "rasters of two clusters, A not K-major, B cut to one box, fp32 elements",
+        Problem(500, 90, 192, "fp16", "nn", out_dtype="fp32", ldc=91),
+        config((64, 48, 64), 2, cluster_m=2, raster_group=2),
+        4,
+        cta=3,
+    ),
+    Case(
+        "three warpgroups, a cluster, three splits, not last, added",
+        Problem(192, 96, 640, layout="nn", out_dtype="fp32"),
+        config((192, 48, 64), 4, 3, split_k=3, cluster_n=2, dma_warps=2),
+        2,
+        last=False,
+        beta=1.0,
+    ),
 )
 SMALL = CASES[0]
 FLIGHT = CASES[2]
+ADDED = next(case for case in CASES if case.plan.cluster > 1)
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -147,8 +234,19 @@ def ptx_of(key: CompileKey) -> str:
 
 @cache
 def program_of(case: Case) -> BarrierProgram:
-    ptx = ptx_of(compile_key(case.config, case.problem.dtype))
-    return barrier_program(ptx, case.plan, case.cta, last_split=case.last)
+    return read(ptx_of(case.key), case)
+
+
+def read(ptx: str, case: Case, elected: int = 0) -> BarrierProgram:
+    return barrier_program(
+        ptx,
+        case.plan,
+        case.cta,
+        last_split=case.last,
+        alpha=case.alpha,
+        beta=case.beta,
+        elected=elected,
+    )
 
 
 # ---- what a launch asks for, worked out by counting
@@ -163,33 +261,36 @@ class Unit:
 
 
 def tiles(case: Case) -> list[tuple[int, int]]:
-    """First row and column of each tile, in the order in which they are walked."""
-    group = case.config.raster_group
-    rows = range(0, case.problem.m, case.config.tile_m)
-    columns = range(0, case.problem.n, case.config.tile_n)
+    """First row and column of each tile, in the order in which clusters walk them; a cluster's
+    own tiles one after the other."""
+    config = case.config
+    group = config.raster_group
+    rows = range(0, case.problem.m, config.cluster_m * config.tile_m)
+    columns = range(0, case.problem.n, config.cluster_n * config.tile_n)
     return [
-        (row, column)
+        (row + down * config.tile_m, column + right * config.tile_n)
         for start in range(0, len(rows), group)
         for column in columns
         for row in rows[start : start + group]
+        for down in range(config.cluster_m)
+        for right in range(config.cluster_n)
     ]
 
 
 def units(case: Case) -> list[Unit]:
     """The units of the CTA."""
-    splits = case.config.split_k
+    splits, cluster = case.config.split_k, case.plan.cluster
     iterations = -(-case.problem.k // case.config.tile_k)
     walked = [
         Unit(
-            row,
-            column,
+            *tiles(case)[tile],
             tile,
             range(split * iterations // splits, (split + 1) * iterations // splits),
         )
-        for tile, (row, column) in enumerate(tiles(case))
+        for tile in range(case.rank, len(tiles(case)), cluster)
         for split in range(splits)
     ]
-    return walked[case.cta :: case.plan.grid]
+    return walked[case.cta // cluster :: case.plan.grid // cluster]
 
 
 def visits(case: Case) -> list[tuple[int, Unit, int]]:
@@ -203,29 +304,74 @@ def loader(case: Case, operand: str) -> int:
     return 1 if case.config.dma_warps == 2 and operand == "b" else 0
 
 
-def loads(case: Case, dma_warp: int) -> list[Load]:
+def requested(extent: int, tile: int, step: int) -> int:
+    """Rows of a tile that are asked for, in whole steps."""
+    return min(tile, -(-extent // step) * step)
+
+
+def boxes(case: Case, operand: str) -> tuple[list[tuple[int, int]], int, int, bool, bool]:
+    """An operand's loads of a slot: (subtile, first line) of each, lines and elements of a line,
+    whether it is K-major and whether it is shared."""
+    problem, config = case.problem, case.config
+    if operand == "a":
+        k_major, sharers = problem.layout[0] == "t", config.cluster_n
+        extent, tile, width = problem.m, config.tile_m, 64
+    else:
+        k_major, sharers = problem.layout[1] == "n", config.cluster_m
+        extent, tile, width = problem.n, config.tile_n, chunk_width(case)
+    part = case.rank if sharers > 1 else 0
+    if k_major:
+        lines = requested(extent, tile, 8 * sharers) // sharers
+        subtiles, width = config.tile_k // 64, 64
+    else:
+        lines, subtiles = config.tile_k // sharers, requested(extent, tile, width) // width
+    places = [(subtile, part * lines) for subtile in range(subtiles)]
+    return places, lines, width, k_major, sharers > 1
+
+
+def loads(case: Case, dma_warp: int) -> list[BoxLoad]:
     """What a DMA warp has to load, in order."""
-    plan, expected = case.plan, []
+    expected = []
     for slot, unit, iteration in visits(case):
-        for subtile in range(case.config.tile_k // 64):
-            for operand, box, row in (("a", plan.a, unit.row), ("b", plan.b, unit.column)):
-                if loader(case, operand) == dma_warp:
-                    column = iteration * case.config.tile_k + 64 * subtile
-                    bytes_ = box.box_rows * 64 * 2
-                    full = f"full[{slot}]"
-                    expected.append(Load(slot, operand, full, bytes_, subtile, row, column))
+        for operand, across in (("a", unit.row), ("b", unit.column)):
+            if loader(case, operand) != dma_warp:
+                continue
+            places, lines, width, k_major, shared = boxes(case, operand)
+            along = iteration * case.config.tile_k
+            for subtile, line in places:
+                row = (across if k_major else along) + line
+                column = (along if k_major else across) + subtile * width
+                bytes_ = lines * width * 2
+                full = f"full[{slot}]"
+                expected.append(
+                    BoxLoad(slot, full, bytes_, shared, operand, subtile, line, row, column)
+                )
     return expected
+
+
+def slot_bytes(case: Case) -> int:
+    """Bytes that land in a slot on a visit, the peer's among them."""
+    total = 0
+    for operand in "ab":
+        places, lines, width, _, shared = boxes(case, operand)
+        total += len(places) * lines * width * 2 * (case.plan.cluster if shared else 1)
+    return total
 
 
 def chunk_width(case: Case) -> int:
     return next(width for width in (64, 32, 16, 8) if case.config.tile_n % width == 0)
 
 
+def piece_width(case: Case) -> int:
+    """Columns of C in a staging buffer."""
+    return chunk_width(case) * 2 // {"bf16": 2, "fp16": 2, "fp32": 4}[case.problem.out]
+
+
 def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
     """Rows and columns of C that a warpgroup stores chunk by chunk where its CTA is last."""
     tile_m, tile_n = case.config.tile_m, case.config.tile_n
     rows = tile_m // case.config.math_warpgroups
-    width = chunk_width(case)
+    width = piece_width(case)
     return [
         (row, column)
         for unit in units(case)
@@ -238,7 +384,7 @@ def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
 
 def writers(case: Case, row: int, column: int) -> set[int]:
     """Threads of a warpgroup with an element of a chunk that lies in C, dealt out in turn."""
-    width = chunk_width(case)
+    width = piece_width(case)
     rows, columns = min(64, case.problem.m - row), min(width, case.problem.n - column)
     return {(r * width + c) % 128 for r in range(rows) for c in range(columns)}
 
@@ -252,6 +398,11 @@ def of(kind: type[Op], ops: tuple[Op, ...]) -> list[Op]:
 
 def steps_of(kind: type[Op], program: BarrierProgram) -> list[tuple[WarpProgram, Step]]:
     return [(warp, step) for warp, step in program.steps() if isinstance(step.op, kind)]
+
+
+def releases(program: BarrierProgram) -> list[Step]:
+    """The MATH warps' arrivals at empty barriers."""
+    return [step for warp, step in steps_of(Arrive, program) if warp in program.math]
 
 
 def worker(warp: WarpProgram) -> tuple[Op, ...]:
@@ -270,7 +421,7 @@ def early_releases(ops: tuple[Op, ...]) -> Iterator[Arrive]:
             held.append(op.slot)
         elif isinstance(op, MultiplyWait):
             running = running[-op.pending :] if op.pending else []
-        elif isinstance(op, Arrive):
+        elif isinstance(op, Arrive) and not op.peer:
             slot = int(op.barrier.removeprefix("empty[").removesuffix("]"))
             if slot in running or slot not in held:
                 yield op
@@ -314,8 +465,15 @@ def test_the_cases_reach_every_branch_of_the_kernel() -> None:
         (True, True),
     }
     assert any(case.plan.units > case.plan.grid > 1 for case in CASES)
-    assert any(case.plan.a.box_rows < case.config.tile_m for case in CASES)
-    assert any(case.plan.b.box_rows < case.config.tile_n for case in CASES)
+    assert {case.problem.layout for case in CASES} == {"tn", "nn", "nt", "tt"}
+    assert {(c.cluster_m, c.cluster_n, c.dma_warps) for c in configs} == {
+        (m, n, warps) for m, n in family.CLUSTERS for warps in (1, 2)
+    }
+    stores = {(c.plan.c_by_tma, c.problem.out == "fp32", c.beta != 0) for c in CASES if c.last}
+    assert len(stores) == 8
+    assert any(case.problem.out != case.problem.dtype == "bf16" for case in CASES)
+    assert any(case.problem.m < case.config.tile_m for case in CASES)
+    assert any(case.problem.n < case.config.tile_n for case in CASES)
     turns = [len(visits(case)) for case in CASES]
     assert min(turns) >= 3
     assert max(turns) <= 28
@@ -339,7 +497,8 @@ def test_the_block_is_math_warps_then_dma_warps(case: Case) -> None:
 @by_case
 def test_every_barrier_is_initialised_once_before_any_is_used(case: Case) -> None:
     program = program_of(case)
-    stages, warps = case.config.stages, 4 * case.config.math_warpgroups
+    stages = case.config.stages
+    warps = 4 * case.config.math_warpgroups * case.plan.cluster
     assert program.counts == {
         **{f"full[{i}]": case.config.dma_warps for i in range(stages)},
         **{f"empty[{i}]": warps for i in range(stages)},
@@ -348,7 +507,7 @@ def test_every_barrier_is_initialised_once_before_any_is_used(case: Case) -> Non
     assert len(inits) == 2 * stages
     assert {(warp.name, step.count) for warp, step in inits} == {("dma0", 1)}
     for warp in program.warps:
-        whole = [s.op for s in warp.steps].index(BlockBarrier(0, case.plan.threads))
+        whole = [s.op for s in warp.steps].index(start_of(case)[0])
         assert all(isinstance(s.op, Init | Fence | WarpBarrier) for s in warp.steps[:whole])
         assert not any(isinstance(s.op, Init) for s in warp.steps[whole:])
     for lane in range(stages):
@@ -356,8 +515,8 @@ def test_every_barrier_is_initialised_once_before_any_is_used(case: Case) -> Non
         assert start == (
             Init(f"full[{lane}]", case.config.dma_warps),
             Init(f"empty[{lane}]", warps),
-            Fence("mbarrier_init.release.cluster"),
-            Fence("proxy.async.shared::cta"),
+            INIT_FENCE,
+            ASYNC_FENCE,
             WarpBarrier(),
         )
 
@@ -368,8 +527,9 @@ def test_whole_warps_do_what_needs_a_whole_warp(case: Case) -> None:
     for warp, step in program.steps():
         if isinstance(step.op, TOGETHER) and not warp.name.startswith("dma"):
             assert step.lanes == ALL, (warp.name, step)
-        if isinstance(step.op, Arrive | ArriveExpect | Load | Store | StoreCommit | StoreWait):
-            assert step.lanes == 1, (warp.name, step)
+        if isinstance(step.op, Arrive | Load | Store | StoreCommit | StoreWait):
+            remote = isinstance(step.op, Arrive) and step.op.peer
+            assert step.lanes == (2 if remote else 1), (warp.name, step)
     for warp in program.warps:
         assert warp.steps[-1].op == Exit()
         assert sum(step.count for step in warp.steps if step.op == Exit()) == 32
@@ -377,19 +537,32 @@ def test_whole_warps_do_what_needs_a_whole_warp(case: Case) -> None:
         assert sorted(lane for t in warp.threads() for lane in t.lanes) == list(range(32))
 
 
+def start_of(case: Case) -> tuple[Op, ...]:
+    """Where the whole block meets, or the whole cluster."""
+    if case.plan.cluster > 1:
+        return ClusterArrive(), ClusterWait()
+    return (Sync(0, case.plan.threads // 32),)
+
+
 @by_case
-def test_the_whole_block_meets_once(case: Case) -> None:
+def test_the_whole_block_meets_at_the_start_and_a_cluster_at_its_end_too(case: Case) -> None:
     for warp in program_of(case).warps:
-        whole = [s for s in warp.steps if isinstance(s.op, BlockBarrier) and s.op.id == 0]
-        assert whole == [Step(BlockBarrier(0, case.plan.threads), ALL)]
+        whole = [
+            s
+            for s in warp.steps
+            if isinstance(s.op, ClusterArrive | ClusterWait) or s.op == start_of(case)[0]
+        ]
+        assert whole == [Step(op) for op in start_of(case) * case.plan.cluster]
+        if case.plan.cluster > 1:
+            assert [s.op for s in warp.steps[-3:]] == [ClusterArrive(), ClusterWait(), Exit()]
 
 
 @by_case
 def test_the_dma_warps_load_every_sub_tile_of_every_iteration_in_order(case: Case) -> None:
     program = program_of(case)
     for number in range(case.config.dma_warps):
-        assert of(Load, worker(program.dma[number])) == loads(case, number)
-    per_turn = case.config.tile_k // 64 * 2
+        assert of(BoxLoad, worker(program.dma[number])) == loads(case, number)
+    per_turn = sum(len(boxes(case, operand)[0]) for operand in "ab")
     assert len(steps_of(Load, program)) == len(visits(case)) * per_turn
 
 
@@ -406,17 +579,17 @@ def test_every_turn_expects_the_bytes_that_its_loads_deliver(case: Case) -> None
                     turn += 1
                     slot = turn % case.config.stages
                     assert barrier == f"empty[{slot}]"
-                case ArriveExpect(barrier, tx_bytes):
+                case Arrive(barrier, tx_bytes):
                     assert barrier == f"full[{slot}]"
                     expected[turn] += tx_bytes
-                case Load(into, _, barrier, bytes_):
+                case Load(into, barrier, bytes_, shared):
                     assert (into, barrier) == (slot, f"full[{slot}]")
-                    delivered[turn] += bytes_
+                    delivered[turn] += bytes_ * (case.plan.cluster if shared else 1)
                     assert delivered[turn] <= expected[turn]
                 case other:
                     pytest.fail(f"{warp.name} does {other}")
     assert delivered == expected
-    assert expected == dict.fromkeys(range(len(visits(case))), case.plan.stage_tx_bytes)
+    assert expected == dict.fromkeys(range(len(visits(case))), slot_bytes(case))
 
 
 @by_case
@@ -424,7 +597,7 @@ def test_a_dma_warps_turn_is_wait_then_expect_then_loads(case: Case) -> None:
     for warp in program_of(case).dma[: case.config.dma_warps]:
         kinds = [type(step.op) for step in warp.ring]
         count = len(of(Load, worker(warp))) // len(visits(case))
-        assert kinds == [Wait, ArriveExpect, *[Load] * count] * len(visits(case))
+        assert kinds == [Wait, Arrive, *[BoxLoad] * count] * len(visits(case))
 
 
 @by_case
@@ -460,10 +633,16 @@ def test_a_slot_is_given_back_once_a_turn_by_every_math_warp_and_not_too_early(
     case: Case,
 ) -> None:
     for warp in program_of(case).math:
-        released = of(Arrive, worker(warp))
-        assert released == [Arrive(f"empty[{slot}]") for slot, _, _ in visits(case)]
-        assert list(early_releases(worker(warp))) == []
-        assert not of(Arrive, warp.thread(1))
+        assert of(Arrive, warp.thread(0)) == [
+            Arrive(f"empty[{slot}]") for slot, _, _ in visits(case)
+        ]
+        assert list(early_releases(warp.thread(0))) == []
+        assert of(Arrive, warp.thread(1)) == [
+            Arrive(f"empty[{slot}]", peer=True)
+            for slot, _, _ in visits(case)
+            if case.plan.cluster > 1
+        ]
+        assert not of(Arrive, warp.thread(2))
 
 
 @by_case
@@ -497,12 +676,11 @@ def test_chunks_are_staged_and_stored_where_they_belong(case: Case) -> None:
         expected = chunks(case, warpgroup)
         buffers = [(warpgroup, i % 2) for i in range(len(expected))]
         assert of(Stage, warp.thread(7)) == [Stage(*buffer) for buffer in buffers]
-        assert of(BlockBarrier, warp.thread(7)).count(BlockBarrier(1 + warpgroup, 128)) == len(
-            expected
-        )
+        meets = len(expected) * (2 if case.beta else 1)
+        assert of(Sync, warp.thread(7)).count(Sync(1 + warpgroup, 4)) == meets
         by_tma = case.plan.c_by_tma
         assert of(Store, warp.thread(0)) == [
-            Store(*buffer, row, column)
+            BoxStore(*buffer, row, column)
             for buffer, (row, column) in zip(buffers, expected, strict=True)
             if by_tma and warp.warp % 4 == 0
         ]
@@ -514,6 +692,27 @@ def test_chunks_are_staged_and_stored_where_they_belong(case: Case) -> None:
 
 
 @by_case
+def test_where_c_is_added_its_elements_come_first_then_a_barrier(case: Case) -> None:
+    kinds = (LoadElements, Fill, ReadFilled, Stage, Sync)
+    for warp in program_of(case).math:
+        warpgroup = warp.warp // 4
+        expected = chunks(case, warpgroup)
+        for lane in (0, 7, 31):
+            thread = warp.warp % 4 * 32 + lane
+            filled = [c for c in expected if case.beta and thread in writers(case, *c)]
+            assert len(of(Fill, warp.thread(lane))) == len(filled)
+            assert len(of(LoadElements, warp.thread(lane))) == len(filled)
+        assert len(of(ReadFilled, warp.thread(7))) == (len(expected) if case.beta else 0)
+        if case.beta:
+            ops = [op for op in warp.thread(7) if isinstance(op, kinds)]
+            own = Sync(1 + warpgroup, 4)
+            for at, op in enumerate(ops):
+                if isinstance(op, ReadFilled):
+                    assert ops[at - 1] == own
+                    assert ops[at + 1] == Stage(op.warpgroup, op.buffer)
+
+
+@by_case
 def test_a_staging_buffer_is_refilled_only_once_its_store_has_read_it(case: Case) -> None:
     for warp in program_of(case).math[::4]:
         unread: set[tuple[int, int]] = set()
@@ -521,10 +720,10 @@ def test_a_staging_buffer_is_refilled_only_once_its_store_has_read_it(case: Case
         fenced = False
         for op in warp.thread(0):
             match op:
-                case Stage(warpgroup, buffer):
+                case Fill(warpgroup, buffer) | Stage(warpgroup, buffer):
                     assert (warpgroup, buffer) not in unread | known_read
                     fenced = False
-                case Fence("proxy.async.shared::cta"):
+                case Fence() if op == ASYNC_FENCE:
                     fenced = True
                 case Store(warpgroup, buffer):
                     assert fenced
@@ -532,7 +731,7 @@ def test_a_staging_buffer_is_refilled_only_once_its_store_has_read_it(case: Case
                 case StoreWait(0):
                     known_read |= unread
                     unread = set()
-                case BlockBarrier():
+                case Sync():
                     known_read = set()
         assert not unread
 
@@ -540,11 +739,10 @@ def test_a_staging_buffer_is_refilled_only_once_its_store_has_read_it(case: Case
 @by_case
 def test_split_k_counts_each_tile_between_its_partials_and_its_sum(case: Case) -> None:
     if case.config.split_k == 1:
-        kinds = StorePartial, LoadPartial, CountTile, StoreFlag, LoadFlag
+        kinds = StorePartial, LoadPartial, CountAt, StoreFlag, LoadFlag
         assert not any(steps_of(kind, program_of(case)) for kind in kinds)
         return
-    everybody = BlockBarrier(15, 128 * case.config.math_warpgroups)
-    gpu = Fence("acq_rel.gpu")
+    everybody, gpu = Sync(15, 4 * case.config.math_warpgroups), GPU_FENCE
     for warp in program_of(case).math:
         for lane in (0, 1):
             counts = warp.warp == lane == 0
@@ -552,11 +750,11 @@ def test_split_k_counts_each_tile_between_its_partials_and_its_sum(case: Case) -
             for unit in units(case):
                 expected += [StorePartial(), gpu, everybody]
                 if counts:
-                    expected += [gpu, CountTile(unit.tile, case.config.split_k - 1), gpu]
+                    expected += [gpu, CountAt(case.config.split_k - 1, unit.tile), gpu]
                     expected += [StoreFlag()]
                 expected += [everybody, LoadFlag(case.last)]
                 expected += [gpu, LoadPartial()] if case.last else []
-            kinds = StorePartial, LoadPartial, CountTile, StoreFlag, LoadFlag
+            kinds = StorePartial, LoadPartial, CountAt, StoreFlag, LoadFlag
             assert [
                 op for op in warp.thread(lane) if isinstance(op, kinds) or op in (everybody, gpu)
             ] == expected
@@ -564,8 +762,7 @@ def test_split_k_counts_each_tile_between_its_partials_and_its_sum(case: Case) -
 
 @pytest.mark.parametrize("case", [CASES[1], CASES[4]], ids=lambda case: case.name)
 def test_any_lane_may_be_elected(case: Case) -> None:
-    ptx = ptx_of(compile_key(case.config, case.problem.dtype))
-    other = barrier_program(ptx, case.plan, case.cta, last_split=case.last, elected=31)
+    other = read(ptx_of(case.key), case, elected=31)
     program = program_of(case)
     assert other.math == program.math
     for one, two in zip(program.dma, other.dma, strict=True):
@@ -573,17 +770,31 @@ def test_any_lane_may_be_elected(case: Case) -> None:
         assert all(step.lanes == 1 << 31 for step in two.ring)
 
 
-def test_every_cta_of_a_launch_together_covers_c() -> None:
+@pytest.mark.parametrize("case", [FLIGHT, ADDED], ids=lambda case: case.name)
+def test_every_cta_of_a_launch_together_covers_c(case: Case) -> None:
     stored: Counter[tuple[int, int]] = Counter()
-    for cta in range(FLIGHT.plan.grid):
-        for _, step in steps_of(Store, program_of(replace(FLIGHT, cta=cta))):
+    for cta in range(case.plan.grid):
+        for _, step in steps_of(Store, program_of(replace(case, cta=cta))):
             stored[step.op.row, step.op.column] += 1
-    m, n = FLIGHT.problem.m, FLIGHT.problem.n
-    assert stored == {(row, column): 1 for row in range(0, m, 64) for column in range(0, n, 64)}
+    rows = range(0, case.problem.m, 64)
+    columns = range(0, case.problem.n, piece_width(case))
+    assert stored == {(row, column): 1 for row in rows for column in columns}
+
+
+def test_both_ctas_of_a_cluster_load_a_shared_tile_in_halves() -> None:
+    halves = [
+        {
+            (step.op.line, step.op.row)
+            for _, step in steps_of(BoxLoad, program_of(case))
+            if step.op.operand == "b"
+        }
+        for case in (replace(ADDED, cta=0), ADDED)
+    ]
+    assert halves == [{(0, 0), (0, 48)}, {(24, 24), (24, 72)}]
 
 
 def test_the_ptx_is_the_one_the_cubin_is_made_from() -> None:
-    key = compile_key(SMALL.config, "bf16")
+    key = SMALL.key
     real = nvrtc.ptx(f"{kernel_id(key)}.cu", instantiation(key), headers(), options())
     assert real == ptx_of(key)
 
@@ -595,17 +806,17 @@ def test_a_program_that_does_not_compile_names_the_error() -> None:
 
 def test_a_cta_that_is_not_launched_has_no_program() -> None:
     with pytest.raises(PtxError, match="not one of the launch's 1"):
-        barrier_program(ptx_of(compile_key(SMALL.config, "bf16")), SMALL.plan, 1)
+        barrier_program(ptx_of(SMALL.key), SMALL.plan, 1)
 
 
 def test_a_launch_of_another_kernel_traps() -> None:
-    ptx = ptx_of(compile_key(SMALL.config, "bf16"))
+    ptx = ptx_of(SMALL.key)
     with pytest.raises(PtxError, match="refuses this launch"):
-        barrier_program(ptx, CASES[3].plan, 0)
+        barrier_program(ptx, replace(SMALL.plan, threads=SMALL.plan.threads + 32), 0)
 
 
 def test_a_launch_whose_layout_is_another_is_refused() -> None:
-    ptx = ptx_of(compile_key(SMALL.config, "bf16"))
+    ptx = ptx_of(SMALL.key)
     plan = replace(SMALL.plan, smem_bytes=SMALL.plan.smem_bytes + 16)
     with pytest.raises(PtxError, match="the layout ends at"):
         barrier_program(ptx, plan, 0)
@@ -614,25 +825,27 @@ def test_a_launch_whose_layout_is_another_is_refused() -> None:
 # ---- planted errors
 
 
-RELEASE = "if (releases) ptx::barrier_arrive(memory.empty(cursor.slot));"
+RELEASE = "if (lane == 0) ptx::barrier_arrive(empty);"
+NOT_IN_FLIGHT = "release(args, memory.empty(cursor.slot));"
 GROUP_WAIT = "wgmma::wait<Shape::kMmaInFlight ? 1 : 0>();"
 EMPTY_WAIT = "ptx::barrier_wait(memory.empty(cursor.slot), cursor.phase ^ 1);"
 FULL_WAIT = "ptx::barrier_wait(memory.full(cursor.slot), cursor.phase);"
 EXPECT = "ptx::barrier_arrive_expect(full, tx_bytes);"
-MATH_START = "const bool releases = thread % kWarpThreads == 0;"
-LOAD_B = "ptx::tma_load(memory.slot_b(cursor.slot) + subtile * Shape::kSubtileBBytes, map_b, full,"
+MATH_START = "  float acc[Shape::kBlocks][Shape::kAccumulators];\n#pragma unroll 1"
+LOAD_B = "memory.slot_b(cursor.slot), map_b, full,"
+B_STEP = "? step / kSteps * Shape::kSubtileBBytes + step % kSteps * B::kStepBytes"
 
 
 def planted(old: str, new: str, case: Case = SMALL, *, count: int = 1) -> BarrierProgram:
     """The program of a kernel in whose text ``old`` is ``new``, ``count`` times in all."""
     text = {name: header.replace(old, new) for name, header in headers().items()}
     assert sum(header.count(old) for header in headers().values()) == count
-    ptx = kernel_ptx(compile_key(case.config, case.problem.dtype), text)
-    return barrier_program(ptx, case.plan, case.cta, last_split=case.last)
+    ptx = kernel_ptx(case.key, text)
+    return read(ptx, case)
 
 
 def test_a_wrong_init_count_is_seen() -> None:
-    old = "ptx::barrier_init(memory.empty(lane), Shape::kMathWarps);"
+    old = "ptx::barrier_init(memory.empty(lane), Shape::kMathWarps * args.cluster_m"
     program = planted(old, old.replace("kMathWarps", "kMathWarpgroups"))
     assert program.counts["empty[0]"] == 1
     assert program_of(SMALL).counts["empty[0]"] == 4
@@ -640,12 +853,13 @@ def test_a_wrong_init_count_is_seen() -> None:
 
 def test_a_missing_arrival_is_seen() -> None:
     program = planted(RELEASE, "")
-    assert steps_of(Arrive, program) == []
-    assert len(steps_of(Arrive, program_of(SMALL))) == 4 * len(visits(SMALL))
+    assert releases(program) == []
+    assert len(releases(program_of(SMALL))) == 4 * len(visits(SMALL))
 
 
 def test_a_missing_last_arrival_of_a_unit_is_seen() -> None:
-    program = planted("if (releases) ptx::barrier_arrive(held);", "", FLIGHT)
+    old = "      wgmma::wait<0>();\n      release(args, held);"
+    program = planted(old, "      wgmma::wait<0>();", FLIGHT)
     for warp in program.math:
         assert len(of(Arrive, worker(warp))) == len(visits(FLIGHT)) - len(units(FLIGHT))
 
@@ -669,9 +883,9 @@ def test_a_phase_that_never_turns_is_seen() -> None:
 
 
 def test_a_block_barrier_in_one_role_is_seen() -> None:
-    program = planted(MATH_START, f"{MATH_START} __syncthreads();")
+    program = planted(MATH_START, f"__syncthreads();\n{MATH_START}")
     meets = {
-        warp.name: sum(step.op == BlockBarrier(0, SMALL.plan.threads) for step in warp.steps)
+        warp.name: sum(step.op == Sync(0, SMALL.plan.threads // 32) for step in warp.steps)
         for warp in program.warps
     }
     assert meets == {"math0": 2, "math1": 2, "math2": 2, "math3": 2, "dma0": 1}
@@ -683,13 +897,13 @@ def test_a_block_barrier_of_one_lane_can_not_be_run() -> None:
 
 
 def test_an_arrival_of_a_whole_warp_is_thirty_two_arrivals() -> None:
-    program = planted(MATH_START, "const bool releases = true;")
-    assert {step.count for _, step in steps_of(Arrive, program)} == {32}
-    assert {step.count for _, step in steps_of(Arrive, program_of(SMALL))} == {1}
+    program = planted(RELEASE, RELEASE.replace("if (lane == 0) ", ""))
+    assert {step.count for step in releases(program)} == {32}
+    assert {step.count for step in releases(program_of(SMALL))} == {1}
 
 
 def test_a_whole_dma_warp_that_loads_is_seen() -> None:
-    program = planted("&& ptx::elect_one()", "")
+    program = planted("else if (ptx::elect_one())", "else")
     assert {step.count for _, step in steps_of(Load, program)} == {32}
 
 
@@ -701,17 +915,36 @@ def test_a_release_before_the_product_is_complete_is_seen() -> None:
 
 
 def test_a_release_of_the_slot_in_flight_is_seen() -> None:
-    old = "if (!first && releases) ptx::barrier_arrive(held);"
-    program = planted(old, RELEASE, FLIGHT)
+    program = planted("if (!first) release(args, held);", NOT_IN_FLIGHT, FLIGHT)
     early = list(early_releases(worker(program.math[0])))
     assert Arrive("empty[0]") in early
     assert len(early) >= len(visits(FLIGHT))
 
 
 def test_control_flow_that_hangs_on_an_atomic_is_an_error() -> None:
-    old = "ptx::store_shared_u32(memory.flag(), is_last);"
+    old = "ptx::store_shared(memory.flag(), static_cast<u32>(is_last));"
     with pytest.raises(PtxError, match="opaque"):
         planted(old, f"if (is_last) {{ {old} }}", CASES[3])
+
+
+def test_a_slot_that_is_not_given_back_to_the_peer_is_seen() -> None:
+    old = "if (is_clustered(args) && lane == 1)"
+    assert of(Arrive, planted(old, "if (false)", ADDED).math[0].thread(1)) == []
+
+
+def test_a_load_for_one_cta_of_what_both_share_is_seen() -> None:
+    with pytest.raises(PtxError, match="loads of b into slot 0 do not make up its tile"):
+        planted("if constexpr (kShared) {", "if constexpr (false) {", ADDED)
+
+
+def test_a_load_for_a_cta_that_is_not_in_the_cluster_is_an_error() -> None:
+    with pytest.raises(PtxError, match="goes to CTAs 0b111, not the cluster's"):
+        planted("(1 << kClusterMax) - 1)", "7)", ADDED)
+
+
+def test_a_half_of_a_tile_that_is_loaded_twice_is_an_error() -> None:
+    with pytest.raises(PtxError, match="loads of b into slot 0 do not make up its tile"):
+        planted("kSharedB ? schedule.rank() * args.b_box_rows : 0", "0", ADDED)
 
 
 def test_a_product_that_does_not_wait_is_seen() -> None:
@@ -722,8 +955,8 @@ def test_a_product_that_does_not_wait_is_seen() -> None:
 
 
 def test_a_staging_buffer_refilled_without_a_wait_is_seen() -> None:
-    old = "          if (thread == 0) ptx::tma_store_wait_read();\n"
-    assert of(StoreWait, planted(old, "").math[0].thread(0)) == [StoreWait(0)]
+    old = "  if (thread == 0) ptx::tma_store_wait_read();\n  __syncwarp();\n"
+    assert of(StoreWait, planted(old, "  __syncwarp();\n").math[0].thread(0)) == [StoreWait(0)]
     chunks_stored = len(chunks(SMALL, 0))
     assert of(StoreWait, program_of(SMALL).math[0].thread(0)) == [StoreWait(0)] * (
         chunks_stored + 1
@@ -732,13 +965,13 @@ def test_a_staging_buffer_refilled_without_a_wait_is_seen() -> None:
 
 def test_bytes_that_no_load_brings_are_seen() -> None:
     program = planted(EXPECT, EXPECT.replace("tx_bytes", "tx_bytes + 16"))
-    (bytes_,) = {step.op.tx_bytes for _, step in steps_of(ArriveExpect, program)}
-    assert bytes_ == SMALL.plan.stage_tx_bytes + 16
+    (bytes_,) = {step.op.tx_bytes for _, step in steps_of(Arrive, program) if step.op.tx_bytes}
+    assert bytes_ == slot_bytes(SMALL) + 16
 
 
 def test_a_load_told_to_another_slots_barrier_is_seen() -> None:
     program = planted(LOAD_B, LOAD_B.replace("full,", "memory.full(0),"))
-    found = {step.op.barrier for _, step in steps_of(Load, program) if step.op.operand == "b"}
+    found = {step.op.barrier for _, step in steps_of(BoxLoad, program) if step.op.operand == "b"}
     assert found == {"full[0]"}
 
 
@@ -746,14 +979,16 @@ def test_a_load_told_to_another_slots_barrier_is_seen() -> None:
     ("old", "new", "words"),
     [
         (LOAD_B, LOAD_B.replace("slot_b", "slot_a"), "fills operand a from another's map"),
-        (LOAD_B, LOAD_B.replace("cursor.slot)", "cursor.slot) + 128"), "start of a subtile"),
+        (LOAD_B, LOAD_B.replace("cursor.slot)", "cursor.slot) + 128"), "that the swizzle starts"),
         (LOAD_B, LOAD_B.replace("cursor.slot)", "cursor.slot + 2)"), "is not a slot"),
-        (RELEASE, RELEASE.replace("empty(", "flag() + 0 * ("), "is not a barrier"),
-        (RELEASE, RELEASE.replace("cursor.slot)", "cursor.slot) + 4"), "is not a barrier"),
+        (LOAD_B, LOAD_B.replace("map_b", "map_a"), "fills operand b from another's map"),
+        (RELEASE, RELEASE.replace("(empty)", "(empty + 4)"), "is not a barrier"),
+        (NOT_IN_FLIGHT, NOT_IN_FLIGHT.replace("empty(", "flag() + 0 * ("), "is not a barrier"),
         ("descriptor(memory.slot_b(slot))", "descriptor(memory.slot_b(0))", "multiplies slot 1"),
         ("descriptor(memory.slot_b(slot))", "descriptor(memory.slot_a(slot))", "operand b"),
-        ("step / kSteps * Shape::kSubtileBBytes + along_k", "along_k + 16", "step along k"),
-        ("u64{1} << 62", "u64{2} << 62", "has another layout"),
+        (B_STEP, f"{B_STEP} + 16", "step along k"),
+        ("kSwizzle << 62", "u64{2} << 62", "has another layout"),
+        ("issue<!Shape::kAKMajor", "issue<1 ^ !Shape::kAKMajor", "transposes an operand"),
         ("  wgmma::fence();\n", "", r"no wgmma\.fence"),
         ("step < Shape::kTileK / static_cast<int>(wgmma::kDepth)", "step < 3", "each block and"),
         ("step == 0 ? add : 1", "step != 0 ? add : 1", "drops a product"),
@@ -765,3 +1000,23 @@ def test_a_load_told_to_another_slots_barrier_is_seen() -> None:
 def test_what_no_program_can_say_is_an_error(old: str, new: str, words: str) -> None:
     with pytest.raises(PtxError, match=words):
         planted(old, new)
+
+
+TRANSPOSED = next(case for case in CASES if case.problem.layout == "nt")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("KMajor ? 1 : kNext >> 4", "1", "has another layout"),
+        ("kDepth * kRowBytes;", "kDepth * kRowBytes / 2;", "step along k"),
+        (": step * A::kStepBytes", ": step * A::kStepBytes * 2", "multiplies slot 0 step"),
+        ("kAKMajor ? kBlockBytes : Shape::kSubtileABytes", "kAKMajor ? 0 : 0", "reads block 0"),
+        ("issue<!Shape::kAKMajor, !Shape::kBKMajor>", "issue<1, 0>", "transposes an operand"),
+    ],
+)
+def test_what_no_program_can_say_of_transposed_operands_is_an_error(
+    old: str, new: str, words: str
+) -> None:
+    with pytest.raises(PtxError, match=words):
+        planted(old, new, TRANSPOSED)

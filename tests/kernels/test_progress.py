@@ -225,8 +225,8 @@ def test_the_report_reads_from_who_waits_to_who_has_not_come() -> None:
     assert hang.text.splitlines() == [
         "CTA 0:",
         "  math0 to math3 stand in products or behind them (unit 0, k-iteration 3 of 16)",
-        "  dma0 waits for empty[2] (unit 0, k-iteration 7 of 16): math0 to math3 have not given back "
-        "k-iteration 3",
+        "  dma0 waits for empty[2] (unit 0, k-iteration 7 of 16): math0 to math3 have not given "
+        "back k-iteration 3",
         "Cause: math0 to math3 have not come to empty[2] of CTA 0 and wait at no barrier of the "
         "protocol: an instruction that does not complete, a barrier of another kind, or a loop "
         "without an end.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import ptx_machine
-from kernels.ptx_machine import Event, Machine
+from kernels.ptx_events import MULTICAST_TILE, Event
+from kernels.ptx_machine import Machine
 from kernels.ptx_parser import PtxError, parse
-from kernels.ptx_registers import PARAMETER_BASE, SHARED_BASE, Launch
+from kernels.ptx_registers import CTA_WINDOW, PARAMETER_BASE, SHARED_BASE, Launch
 
 MODULE = """//
 .version 9.0
@@ -31,6 +33,7 @@ MODULE = """//
 .maxntid 64, 1, 1
 {
 	.reg .pred 	%p<9>;
+	.reg .b16 	%rs<9>;
 	.reg .f32 	%f<9>;
 	.reg .b32 	%r<40>;
 	.reg .b64 	%rd<40>;
@@ -43,7 +46,14 @@ A_BARRIER = "mov.u32 %r20, smem; mov.u32 %r21, 1;"
 TRY = "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r20], %r21;"
 
 
-def run(body: str, *, threads: int = 32, args: bytes = bytes(24), value: int | None = None) -> Any:
+def run(
+    body: str,
+    *,
+    threads: int = 32,
+    args: bytes = bytes(24),
+    value: int | None = None,
+    cluster: int = 1,
+) -> Any:
     """(opcode, lanes, values of the lowest lane) of every event but the exits."""
     seen = []
 
@@ -54,7 +64,7 @@ def run(body: str, *, threads: int = 32, args: bytes = bytes(24), value: int | N
             seen.append((event.instruction.opcode, lanes, values))
         return value if event.instruction.opcode.startswith("ld.shared") else None
 
-    launch = Launch(0, 1, threads, 4096, (None, args))
+    launch = Launch(0, 1, threads, 4096, (None, args), cluster)
     Machine(parse(MODULE.replace("BODY", body)), launch, observe).run()
     return seen
 
@@ -214,6 +224,33 @@ def test_comparisons_know_the_sign(name: str, kind: str) -> None:
         assert result(body, "%r30", packed((a, b), bits)) == expected
 
 
+@pytest.mark.parametrize("a", [0, 1, 0x1FFFF, 0xABCD1234])
+@pytest.mark.parametrize("b", [3, 0x8000, 0xFFFF])
+def test_sixteen_bits_are_computed_exactly(a: int, b: int) -> None:
+    body = (
+        f"{loads(1, 32)} cvt.u16.u32 %rs1, %r1; mov.u16 %rs2, {b}; and.b16 %rs3, %rs1, %rs2;"
+        "mul.wide.u16 %r30, %rs3, %rs2;"
+    )
+    assert result(body, "%r30", packed((a,), 32)) == (a & 0xFFFF & b) * b
+
+
+def test_floats_are_compared_where_they_are_parameters_or_constants() -> None:
+    args = struct.pack("<ffff8x", 1.5, -0.0, 0.0, math.nan)
+    body = "".join(f"ld.param.f32 %f{i}, [args+{4 * i}];" for i in range(4))
+    for name, a, b, holds in (
+        ("eq", "%f0", "0f3FC00000", True),
+        ("eq", "%f1", "%f2", True),
+        ("neu", "%f0", "%f2", True),
+        ("eq", "%f3", "%f3", False),
+        ("neu", "%f3", "%f3", True),
+    ):
+        shown = f"setp.{name}.f32 %p1, {a}, {b}; selp.u32 %r30, 1, 0, %p1;"
+        assert result(body + shown, "%r30", args) == holds
+    # An integer's bits are a float's, and the other way round.
+    both = "ld.param.u32 %r1, [args]; mov.b32 %f5, %r1; mov.f32 %f6, %f5; mov.b32 %r30, %f6;"
+    assert result(both, "%r30", args) == int.from_bytes(args[:4], "little")
+
+
 def test_addresses_are_those_of_the_launch() -> None:
     assert result("mov.u32 %r1, smem;", "%r1") == SHARED_BASE
     assert result("mov.b64 %rd1, args; cvta.param.u64 %rd2, %rd1;", "%rd2") == PARAMETER_BASE + 128
@@ -291,6 +328,42 @@ def test_part_of_a_warp_can_not_do_what_takes_a_whole_one(body: str, words: str)
         run(start + body)
 
 
+# ---- clusters
+
+
+def test_a_mapped_address_lies_in_another_ctas_window() -> None:
+    body = "mov.u32 %r1, smem; mapa.shared::cluster.u32 %r2, %r1, 1; prefetch.tensormap [%r2];"
+    ((_, _, (address,)),) = run(body, cluster=2)
+    assert divmod(address, CTA_WINDOW) == (1 + 1, SHARED_BASE)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("mov.u32 %r1, smem; mapa.shared::cluster.u32 %r2, %r1, 2;", "not in the cluster"),
+        ("mov.u32 %r1, -1; mapa.shared::cluster.u32 %r2, %r1, 1;", "no address of this CTA"),
+    ],
+)
+def test_what_can_not_be_mapped_is_an_error(body: str, words: str) -> None:
+    with pytest.raises(PtxError, match=words):
+        run(body, cluster=2)
+
+
+def test_a_kernel_can_ask_for_its_clusters_size() -> None:
+    body = "mov.u32 %r1, %cluster_nctaid.x; prefetch.tensormap [%r1];"
+    assert [run(body, cluster=size)[0][2] for size in (1, 2)] == [[1], [2]]
+
+
+def test_a_multicast_shows_its_ctas_after_what_other_loads_have() -> None:
+    body = (
+        "mov.u32 %r1, 7; mov.u32 %r2, 8; mov.u32 %r3, 9; mov.u32 %r4, 10; mov.u16 %rs1, 3;"
+        "mov.b64 %rd1, args;"
+        f"{MULTICAST_TILE} [%r1], [%rd1, {{%r2, %r3}}], [%r4], %rs1;"
+    )
+    ((_, _, values),) = run(body)
+    assert values == [7, PARAMETER_BASE + 128, 8, 9, 10, 3]
+
+
 # ---- waits
 
 
@@ -318,6 +391,10 @@ def test_a_try_wait_that_does_not_wait_is_an_error(body: str, words: str) -> Non
 
 OPAQUE = "ld.global.cg.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];"
 START = "mov.u32 %r9, smem; mov.b64 %rd1, args; "
+MMA = (
+    "setp.eq.u32 %p2, 0, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 "
+    "{%f1, %f2, %f3, %f4}, %rd1, %rd1, %p2, 1, 1, 0, 0;"
+)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +409,22 @@ START = "mov.u32 %r9, smem; mov.b64 %rd1, args; "
         ),
         ("atom.global.inc.u32 %r1, [%rd1], 3; bar.sync %r1;", "depends on an opaque value"),
         ("cvt.rn.bf16x2.f32 %r9, %f1, %f2; bar.sync %r9;", "depends on an opaque value"),
+        ("mov.f32 %f1, 0f00000000; add.f32 %f1, %f1, %f1; setp.eq.f32 %p1, %f1, %f1; @%p1 ret;",
+         "predicate depends on an opaque value"),
+        ("mov.f32 %f1, 0f00000000; ld.shared.v2.f32 {%f1, %f2}, [%r9]; mov.b32 %r1, %f1;"
+         "bar.sync %r1;", "depends on an opaque value"),
+        ("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1, %r2}, [%r9]; bar.sync %r1;",
+         "depends on an opaque value"),
+        ("mov.b32 {%rs1, %rs2}, %r9; mul.wide.u16 %r1, %rs1, %rs1; bar.sync %r1;",
+         "depends on an opaque value"),
+        (f"mov.f32 %f1, 0f00000000; {MMA} setp.eq.f32 %p1, %f1, 0f00000000; @%p1 ret;",
+         "predicate depends on an opaque value"),
+        ("add.s32 %r1, %f1, 1;", "not understood"),
+        ("setp.eq.f32 %p1, %r9, %r9;", "not understood"),
+        ("mov.f32 %r1, 0f00000000;", "unknown destination"),
+        ("ld.param.f32 %r1, [args];", "not understood"),
+        ("bar.sync %f1;", "not understood"),
+        ("mov.f32 %f1, 0d0000000000000000;", "no register in scope"),
         ("ld.param.u32 %r1, [map];", "no known parameter"),
         ("ld.param.u32 %r1, [args+24];", "no known parameter"),
         ("ld.param.u32 %r1, [args+2];", "no known parameter"),
@@ -339,7 +432,7 @@ START = "mov.u32 %r9, smem; mov.b64 %rd1, args; "
         ("add.s32.sat %r1, %r9, 1;", r"unknown instruction add\.s32\.sat"),
         ("mbarrier.arrive.shared::cta.b64 %rd2, [%r9];", "unknown destination"),
         ("mbarrier.arrive.release.cta.shared::cta.b64 _, [%r9];", "unknown instruction"),
-        ("add.s32 %r1, %rd1, 1;", "operand of 32 bits is not understood"),
+        ("add.s32 %r1, %rd1, 1;", "operand of type u32 is not understood"),
         ("add.s32 %rd2, %r9, 1;", "unknown destination"),
         ("add.s32 %r1, %r9, 0f00000000;", "not understood"),
         ("add.s32 %r1, %r9, 4294967296;", "not understood"),
@@ -350,7 +443,7 @@ START = "mov.u32 %r9, smem; mov.b64 %rd1, args; "
         ("trap;", "refuses this launch"),
         ("$L: bra.uni $L;", "no end after"),
     ],
-)
+)  # fmt: skip
 def test_what_can_not_be_told_is_an_error(
     body: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,7 +453,7 @@ def test_what_can_not_be_told_is_an_error(
 
 
 def test_an_error_names_its_line() -> None:
-    with pytest.raises(PtxError, match=r"PTX line 19: .*vote\.sync"):
+    with pytest.raises(PtxError, match=r"PTX line 20: .*vote\.sync"):
         parse_and_load("\n\n\tvote.sync.any.pred %p1, %p2, 0xffffffff;")
 
 

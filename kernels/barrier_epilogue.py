@@ -1,0 +1,191 @@
+"""The epilogue of a PTX run: staging buffers, C's elements and boxes, workspace, counters, flag."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.barrier_collect import Collector, Handler, by_value, outside, refuse, signed
+from kernels.barrier_steps import BoxStore, CountAt, LoadElements, StoreElements
+from kernels.launch_plan import LaunchPlan
+from kernels.ptx_events import STORE_TILE, Event
+from kernels.ptx_parser import PtxError
+from kernels.ptx_registers import SHARED_BASE, WARP
+from kernels.ring_layout import WARP_ROWS, RingLayout
+from solver.families import sm90_gemm as family
+from solver.ring.program import WARPGROUP_WARPS
+from solver.ring.steps import (
+    ALL,
+    Fill,
+    LoadFlag,
+    LoadPartial,
+    Op,
+    ReadFilled,
+    ReadStaged,
+    Stage,
+    StoreCommit,
+    StoreFlag,
+    StorePartial,
+    StoreWait,
+)
+
+# Where C, the workspace and the counters would be: far apart, so that a stray address shows.
+C_BASE, WORKSPACE_BASE, COUNTERS_BASE = 1 << 52, 1 << 53, 1 << 54
+_Staged = Fill | ReadFilled | Stage | ReadStaged
+
+
+class Epilogue:
+    """Reads the epilogue's accesses against a launch; ``handlers`` by opcode.
+
+    ``last_split`` is what every load of the split-K flag finds. ``map_c`` is the address of C's
+    tensor map, to be set before the run.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        layout: RingLayout,
+        collector: Collector,
+        *,
+        last_split: bool,
+        alpha: float,
+        beta: float,
+    ) -> None:
+        self._c = C_BASE + plan.problem.c_offset * plan.problem.out_bytes
+        addresses = self._c, WORKSPACE_BASE, COUNTERS_BASE
+        self.arguments = plan.arguments(*addresses, alpha=alpha, beta=beta).tobytes()
+        self.map_c = 0
+        self._plan = plan
+        self._layout = layout
+        self._collector = collector
+        self._last_split = last_split
+        self._adds = beta != 0
+        each = collector.each
+        self.handlers: dict[str, Handler] = {
+            STORE_TILE: each(self._store),
+            "cp.async.bulk.commit_group": each(lambda event: StoreCommit()),
+            "cp.async.bulk.wait_group.read": each(lambda event, n: StoreWait(n)),
+            "stmatrix.sync.aligned.m8n8.x2.shared.b16": self._stage,
+            "stmatrix.sync.aligned.m8n8.x4.shared.b16": self._stage,
+            "ldmatrix.sync.aligned.m8n8.x2.shared.b16": self._read_filled,
+            "ldmatrix.sync.aligned.m8n8.x4.shared.b16": self._read_filled,
+            "st.shared.v2.f32": self._stage_pair,
+            "ld.shared.v2.f32": self._read_filled_pair,
+            "st.shared.u16": self._fill,
+            "ld.shared.u16": self._read_staged,
+            "st.shared.u32": self._store_word,
+            "ld.shared.u32": self._load_word,
+            "ld.global.cg.v4.f32": self._workspace,
+            "st.global.cg.v4.f32": self._workspace,
+            "st.global.u16": self._element,
+            "st.global.u32": self._element,
+            "ld.global.u16": self._element,
+            "ld.global.u32": self._element,
+            "atom.global.inc.u32": each(self._count_tile),
+        }
+
+    def _store(self, event: Event, target: int, column: int, row: int, address: int) -> Op:
+        start = self._layout.stages * self._layout.slot
+        number, within = divmod(address - SHARED_BASE - start, self._layout.staging)
+        if within or not 0 <= number < self._layout.buffers:
+            raise outside(event, address, "the start of a staging buffer")
+        if target != self.map_c or self._plan.c is None:
+            raise PtxError(f"{event.instruction}: stores to what is no tensor map of C")
+        buffer = divmod(number, family.STAGING_BUFFERS)
+        return BoxStore(*buffer, signed(row), signed(column))
+
+    def _staged(self, event: Event, make: type[_Staged], size: int, whole: bool = False) -> None:
+        """Accesses of ``size`` bytes to a staging buffer of the warp's own warpgroup.
+
+        Stage and ReadFilled keep to the warp's own rows; ``whole``: all lanes of a warp take
+        part, whether or not they give an address.
+        """
+        layout = self._layout
+        offsets = event.values[0].astype(np.int64) - SHARED_BASE - layout.stages * layout.slot
+        number, within = np.divmod(offsets, layout.staging)
+        wrong = (number < 0) | (number >= layout.buffers) | (within % size != 0)
+        refuse(event, wrong, "a staging buffer")
+        warpgroup, buffer = np.divmod(number, family.STAGING_BUFFERS)
+        warps = np.arange(len(offsets)) // WARP
+        refuse(event, warpgroup != warps // WARPGROUP_WARPS, "a buffer of its own warpgroup")
+        if make in (Stage, ReadFilled):
+            rows = within // layout.staging_row // WARP_ROWS
+            refuse(event, rows != warps % WARPGROUP_WARPS, "in its warp's own rows")
+        for warp, lanes, (found,) in by_value(Event(event.instruction, event.lanes, (buffer,))):
+            self._collector.add(warp, make(warp // WARPGROUP_WARPS, found), ALL if whole else lanes)
+
+    def _matrix(self, event: Event, make: type[_Staged]) -> None:
+        """``stmatrix`` and ``ldmatrix``: lanes give addresses of rows, 16 of them where x2."""
+        lanes = event.lanes
+        if ".x2." in event.instruction.opcode:
+            lanes = lanes & (np.arange(len(lanes)) % WARP < 16)
+        self._staged(Event(event.instruction, lanes, event.values), make, 16, whole=True)
+
+    def _stage(self, event: Event) -> None:
+        self._matrix(event, Stage)
+
+    def _read_filled(self, event: Event) -> None:
+        self._matrix(event, ReadFilled)
+
+    def _stage_pair(self, event: Event) -> None:
+        self._staged(event, Stage, 8)
+
+    def _read_filled_pair(self, event: Event) -> None:
+        self._staged(event, ReadFilled, 8)
+
+    def _fill(self, event: Event) -> None:
+        self._staged(event, Fill, self._plan.problem.out_bytes)
+
+    def _read_staged(self, event: Event) -> None:
+        self._staged(event, ReadStaged, self._plan.problem.out_bytes)
+
+    def _element(self, event: Event) -> None:
+        """One element of C, loaded or stored."""
+        problem, opcode = self._plan.problem, event.instruction.opcode
+        matrix = problem.c
+        if not opcode.endswith(f".u{8 * problem.out_bytes}"):
+            raise PtxError(f"{event.instruction}: C has elements of {problem.out_bytes} bytes")
+        element, odd = np.divmod(event.values[0].astype(np.int64) - self._c, problem.out_bytes)
+        row, column = np.divmod(element, matrix.pitch)
+        inside = (row >= 0) & (row < problem.m) & (column < problem.n) & (odd == 0)
+        refuse(event, ~inside, "an element of C")
+        loads = opcode.startswith("ld.")
+        if loads and not self._adds:
+            raise PtxError(f"{event.instruction}: reads C, which is not added to")
+        self._collector.add_to_all(event, LoadElements() if loads else StoreElements())
+
+    def _workspace(self, event: Event) -> None:
+        offset = event.values[0].astype(np.int64) - WORKSPACE_BASE
+        inside = (offset >= 0) & (offset < self._plan.workspace_bytes) & (offset % 16 == 0)
+        refuse(event, ~inside, "the workspace")
+        stores = event.instruction.opcode.startswith("st.")
+        self._collector.add_to_all(event, StorePartial() if stores else LoadPartial())
+
+    def _count_tile(self, event: Event, address: int, last: int) -> Op:
+        tile, odd = divmod(address - COUNTERS_BASE, 4)
+        if odd or not 0 <= tile < self._plan.counter_bytes // 4:
+            raise PtxError(f"{event.instruction}: {address:#x} is no tile's counter")
+        return CountAt(last, tile)
+
+    def _load_word(self, event: Event) -> int | None:
+        """A word of shared memory: an element on its way to C, or the split-K flag."""
+        if not self._is_flag(event):
+            self._read_staged(event)
+            return None
+        self._collector.add_to_all(event, LoadFlag(self._last_split))
+        return int(self._last_split)
+
+    def _store_word(self, event: Event) -> None:
+        if self._is_flag(event):
+            self._collector.add_to_all(event, StoreFlag())
+        else:
+            self._fill(event)
+
+    def _is_flag(self, event: Event) -> bool:
+        offset = event.values[0].astype(np.int64) - SHARED_BASE
+        if (
+            self._plan.problem.out_bytes == 4
+            and (offset[event.lanes] < self._layout.barriers).all()
+        ):
+            return False
+        refuse(event, offset != self._layout.flag, "the split-K flag")
+        return True

@@ -1,0 +1,125 @@
+"""The instructions that the PTX machine knows beside arithmetic, and what an observer is told.
+
+Opcodes are spelled out: one with another qualifier is another instruction, and unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from kernels.ptx_arithmetic import OPERATIONS, Values
+from kernels.ptx_parser import Instruction
+from kernels.ptx_registers import Lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An instruction that some threads execute together, and its integer operands.
+
+    ``values`` holds a row of one uint64 per thread for each operand that the instruction reads
+    as an integer, an address before its coordinates; only those of ``lanes`` count.
+    """
+
+    instruction: Instruction
+    lanes: Lanes
+    values: tuple[Values, ...]
+
+
+Observer = Callable[[Event], int | None]
+"""Called with each event. For a load: the value that all its threads read, None if opaque."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How an event's operands are read: which are integer inputs, whether the first is a result,
+    and whether a whole warp executes it at once."""
+
+    inputs: tuple[int, ...] = ()
+    result: bool = False
+    whole_warp: bool = False
+
+
+LOAD_TILE = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+MULTICAST_TILE = f"{LOAD_TILE}.multicast::cluster"
+STORE_TILE = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
+OBSERVED = {
+    "mbarrier.init.shared::cta.b64": Observed((0, 1)),
+    "mbarrier.arrive.shared::cta.b64": Observed((1,)),
+    "mbarrier.arrive.shared::cluster.b64": Observed((1,)),
+    "mbarrier.arrive.expect_tx.shared::cta.b64": Observed((1, 2)),
+    "fence.mbarrier_init.release.cluster": Observed(),
+    "fence.proxy.async.shared::cta": Observed(),
+    "fence.acq_rel.gpu": Observed(),
+    "bar.sync": Observed((0, 1), whole_warp=True),
+    "barrier.cluster.arrive.release": Observed(),
+    "barrier.cluster.wait.acquire": Observed(),
+    LOAD_TILE: Observed((0, 1, 2)),
+    MULTICAST_TILE: Observed((0, 1, 2, 3)),
+    STORE_TILE: Observed((0, 1)),
+    "cp.async.bulk.commit_group": Observed(),
+    "cp.async.bulk.wait_group.read": Observed((0,)),
+    "prefetch.tensormap": Observed((0,)),
+    "wgmma.fence.sync.aligned": Observed(whole_warp=True),
+    "wgmma.commit_group.sync.aligned": Observed(whole_warp=True),
+    "wgmma.wait_group.sync.aligned": Observed((0,), whole_warp=True),
+    "stmatrix.sync.aligned.m8n8.x2.shared.b16": Observed((0,), whole_warp=True),
+    "stmatrix.sync.aligned.m8n8.x4.shared.b16": Observed((0,), whole_warp=True),
+    "ldmatrix.sync.aligned.m8n8.x2.shared.b16": Observed((1,), result=True, whole_warp=True),
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16": Observed((1,), result=True, whole_warp=True),
+    "setmaxnreg.inc.sync.aligned.u32": Observed((0,), whole_warp=True),
+    "setmaxnreg.dec.sync.aligned.u32": Observed((0,), whole_warp=True),
+    "ld.shared.u16": Observed((1,), result=True),
+    "ld.shared.u32": Observed((1,), result=True),
+    "ld.shared.v2.f32": Observed((1,), result=True),
+    "st.shared.u16": Observed((0,)),
+    "st.shared.u32": Observed((0,)),
+    "st.shared.v2.f32": Observed((0,)),
+    "ld.global.u16": Observed((1,), result=True),
+    "ld.global.u32": Observed((1,), result=True),
+    "ld.global.cg.v4.f32": Observed((1,), result=True),
+    "st.global.cg.v4.f32": Observed((0,)),
+    "st.global.u16": Observed((0,)),
+    "st.global.u32": Observed((0,)),
+    "atom.global.inc.u32": Observed((1, 2), result=True),
+}
+MMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16\.f32\.(bf16\.bf16|f16\.f16)")
+PRODUCT = Observed((1, 2, 3, 4, 5, 6, 7), whole_warp=True)
+# Opcode to the type of its result, which is opaque.
+FLOATS = {
+    "add.f32": "f32",
+    "mul.f32": "f32",
+    "fma.rn.f32": "f32",
+    "cvt.f32.f16": "f32",
+    "cvt.rn.bf16x2.f32": "b32",
+    "cvt.rn.f16x2.f32": "b32",
+}
+LOAD_PARAMETER = re.compile(r"ld\.param(?:\.v(?P<count>2|4))?\.(?P<kind>[usb](?P<bits>32|64)|f32)")
+TRY_WAIT = "mbarrier.try_wait.parity.shared::cta.b64"
+MAP_TO_CTA = "mapa.shared::cluster.u32"
+CONTROL = (
+    "bra",
+    "bra.uni",
+    "ret",
+    "trap",
+    "bar.warp.sync",
+    "elect.sync",
+    "shfl.sync.idx.b32",
+    TRY_WAIT,
+    MAP_TO_CTA,
+)
+
+
+@cache
+def is_known(opcode: str) -> bool:
+    """Whether the machine can run an instruction."""
+    return bool(
+        opcode in OPERATIONS
+        or opcode in OBSERVED
+        or opcode in FLOATS
+        or opcode in CONTROL
+        or MMA.fullmatch(opcode)
+        or LOAD_PARAMETER.fullmatch(opcode)
+    )
