@@ -23,8 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,11 @@ from kernels.bench import precompile
 from solver.errors import WarpwrightError
 
 FOUND = 86  # exit code that the checker gives where it found something
-TIMEOUT_S = 400
+CLEAN_TIMEOUT_S = 300
+PLANT_TIMEOUT_S = 60  # a planted fault may hang the launch
+CLEAN_PARTS = 4  # of each tool's clean launches, side by side
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PROCESSES = 6  # checkers at a time
+PROCESSES = 12  # checkers at a time
 
 
 def find_sanitizer() -> str | None:
@@ -54,12 +57,14 @@ def find_sanitizer() -> str | None:
     return found
 
 
-def under(sanitizer: str, tool: str, kernels: Sequence[str], launched: str) -> tuple[str, str]:
-    """Launch a plant, or everything clean, under a tool; see ``verdict``."""
+def under(
+    sanitizer: str, tool: str, kernels: Sequence[str], launched: Sequence[str], timeout_s: int
+) -> tuple[str, str]:
+    """Launch a plant, or a part of what is clean, under a tool; see ``verdict``."""
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
     if tool == "memcheck":
         command += ["--report-api-errors", "no"]  # probing the driver for entry points is none
-    command += [sys.executable, "-m", "bench.sanitize_plants", launched]
+    command += [sys.executable, "-m", "bench.sanitize_plants", *launched]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
@@ -70,7 +75,7 @@ def under(sanitizer: str, tool: str, kernels: Sequence[str], launched: str) -> t
             start_new_session=True,
         )
         try:
-            code: int | None = process.wait(TIMEOUT_S)
+            code: int | None = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
@@ -78,6 +83,9 @@ def under(sanitizer: str, tool: str, kernels: Sequence[str], launched: str) -> t
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
+        if code is None:
+            output.write(f"\nno end after {timeout_s} s")
+            output.seek(0)
         return verdict(output.read(), code, kernels)
 
 
@@ -94,50 +102,80 @@ def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str,
         return "found", f"{reports[0]}; {words[-1]}"
     if code == 0 and words and not reports:
         return "clean", words[-1]
-    ending = f"no end after {TIMEOUT_S} s" if code is None else f"exit code {code}"
+    ending = "killed" if code is None else f"exit code {code}"
     return "broken", f"{ending}: {' | '.join([*reports[:1], *lines[-3:]])}"
 
 
-def report(sanitizer: str) -> dict[str, Any]:
-    """Every plant and every tool's clean run, several at a time."""
-    clean = clean_pairs()
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One run under a checker: of a plant by name, or of a part of a tool's clean launches."""
+
+    tool: str
+    plant: str | None
+    outcome: str
+    words: str
+    elapsed_s: float
+
+
+def checked(sanitizer: str) -> Iterator[Checked]:
+    """Every plant and every tool's clean launches, several at a time, as they end."""
+
+    def run(tool: str, plant: str | None, part: int) -> Checked:
+        started = time.monotonic()
+        if plant is None:
+            launched = ("clean", str(part), str(CLEAN_PARTS))
+            outcome = under(sanitizer, tool, (GEMM, COPY), launched, CLEAN_TIMEOUT_S)
+        else:
+            kernels = (PLANTS[plant].kernel,)
+            outcome = under(sanitizer, tool, kernels, (plant,), PLANT_TIMEOUT_S)
+        return Checked(tool, plant, *outcome, round(time.monotonic() - started, 1))
+
+    jobs: list[tuple[str, str | None, int]] = [(p.tool, name, 0) for name, p in PLANTS.items()]
+    jobs += [(tool, None, part) for part in range(CLEAN_PARTS) for tool in TOOLS]
     with progress_bar() as bar, ThreadPoolExecutor(PROCESSES) as pool:
-        task = bar.add_task("sanitize", total=len(PLANTS) + len(TOOLS), failed="")
-
-        def run(tool: str, kernels: Sequence[str], launched: str) -> tuple[str, str]:
-            outcome = under(sanitizer, tool, kernels, launched)
+        task = bar.add_task("sanitize", total=len(jobs), failed="")
+        for done in as_completed([pool.submit(run, *job) for job in jobs]):
             bar.advance(task)
-            return outcome
+            yield done.result()
 
-        runs = {tool: pool.submit(run, tool, (GEMM, COPY), "clean") for tool in TOOLS}
-        planted = {
-            name: pool.submit(run, plant.tool, (plant.kernel,), name)
-            for name, plant in PLANTS.items()
+
+def report(runs: Sequence[Checked]) -> dict[str, Any]:
+    """What the runs so far say: each plant, and each tool's clean launches."""
+    plants = {
+        run.plant: {
+            "tool": run.tool,
+            "kernel": PLANTS[run.plant].kernel,
+            "what": PLANTS[run.plant].what,
+            "found": run.outcome == "found",
+            "words": run.words,
+            "elapsed_s": run.elapsed_s,
         }
-    plants = {}
-    for name, plant in PLANTS.items():
-        outcome, words = planted[name].result()
-        plants[name] = {
-            "tool": plant.tool,
-            "kernel": plant.kernel,
-            "what": plant.what,
-            "found": outcome == "found",
-            "words": words,
-        }
-    tools: dict[str, Any] = {}
-    for tool in TOOLS:
-        seen = [name for name, row in plants.items() if row["tool"] == tool and row["found"]]
-        outcome, words = runs[tool].result()
-        tools[tool] = (
-            {"outcome": outcome, "words": words, "counts_for": seen}
-            if seen or outcome != "clean"
-            else "not run: the tool missed every plant"
-        )
+        for run in runs
+        if run.plant is not None
+    }
+    clean = clean_pairs()
     return {
         "launches": 2 * len(clean),
         "branches": counted(clean),
         "plants": plants,
-        "clean": tools,
+        "clean": {tool: _clean(tool, runs, plants) for tool in TOOLS},
+    }
+
+
+def _clean(tool: str, runs: Sequence[Checked], plants: dict[str, Any]) -> dict[str, Any] | str:
+    """A tool's clean launches; they count only where it saw a plant."""
+    seen = [name for name, row in plants.items() if row["tool"] == tool and row["found"]]
+    parts = [run for run in runs if run.plant is None and run.tool == tool]
+    worst = [run for run in parts if run.outcome != "clean"]
+    if not worst and not seen:
+        return "not run: the tool missed every plant"
+    if not worst and len(parts) < CLEAN_PARTS:
+        return "not run: not all launches came to their end"
+    return {
+        "outcome": worst[0].outcome if worst else "clean",
+        "words": (worst or parts)[0].words,
+        "counts_for": seen,
+        "elapsed_s": max(run.elapsed_s for run in parts),
     }
 
 
@@ -162,7 +200,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record["note"] = "not run: no compute-sanitizer on this host"
     else:
         _precompile()
-        record |= report(sanitizer)
+        runs: list[Checked] = []
+        for done in checked(sanitizer):
+            runs.append(done)
+            write(chosen.out, record | report(runs) | {"complete": False})
+        record |= report(runs) | {"complete": True}
         ran = [tool for tool in record["clean"].values() if isinstance(tool, dict)]
         code = int(any(tool["outcome"] != "clean" for tool in ran))
     record["elapsed_s"] = round(time.monotonic() - started, 1)

@@ -197,12 +197,12 @@ def clean_pairs() -> list[Pair]:
     return chosen
 
 
-def launch_clean() -> None:
-    """Launch every clean pair with beta 0 and not."""
+def launch_clean(part: int, parts: int) -> None:
+    """Launch one of so many parts of the clean pairs, each pair with beta 0 and not."""
     from kernels.compile import compile_kernel
     from kernels.launch import LoadedKernel
 
-    for pair in clean_pairs():
+    for pair in clean_pairs()[part::parts]:
         kernel = LoadedKernel.load(compile_kernel(pair.key))
         launch(pair, kernel)
         launch(pair, kernel, beta=-0.5)
@@ -279,12 +279,26 @@ def _operand(matrix: Matrix, written: bool) -> Any:
 
     size = matrix.element_bytes
     array = cp.empty((matrix.offset + matrix.elements) * size, cp.uint8)
-    line = np.full(matrix.length, 1.0 if size == 4 else 0x3C00, np.float32 if size == 4 else "<u2")
-    for index in range(matrix.lines if written else 0):
-        first = int(array.data.ptr) + (matrix.offset + index * matrix.pitch) * size
-        cp.cuda.runtime.memcpy(first, line.ctypes.data, line.nbytes, 1)  # to the device
+    if written:
+        kind = np.float32 if size == 4 else "<u2"
+        lines = np.full((matrix.lines, matrix.length), 1.0 if size == 4 else 0x3C00, kind)
+        width = matrix.length * size
+        first = int(array.data.ptr) + matrix.offset * size
+        to_device = 1
+        cp.cuda.runtime.memcpy2D(
+            first,
+            matrix.pitch * size,
+            lines.ctypes.data,
+            width,
+            width,
+            matrix.lines,
+            to_device,
+        )
     return array
 
 
 if __name__ == "__main__":
-    launch_clean() if sys.argv[1] == "clean" else launch_plant(sys.argv[1])
+    if sys.argv[1] == "clean":
+        launch_clean(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        launch_plant(sys.argv[1])

@@ -9,7 +9,7 @@ import pytest
 from bench import gpu_sanitize
 from bench.branch_pairs import counted
 from bench.branches import AXES
-from bench.gpu_sanitize import TOOLS, verdict
+from bench.gpu_sanitize import CLEAN_PARTS, TOOLS, Checked, report, verdict
 from bench.sanitize_plants import COPY, GEMM, PLANTS, Patch, clean_pairs, patched_headers
 from kernels.compile import build_kernel
 from kernels.launch_plan import plan_launch
@@ -91,3 +91,30 @@ def test_a_run_under_a_checker_is_judged_by_what_it_reports(
     outcome, words = verdict(output, code, (GEMM,))
     assert outcome == expected
     assert words
+
+
+def runs(tool: str, parts: int, plants: dict[str, str], clean: str = "clean") -> list[Checked]:
+    """Runs of a tool: so many parts of its clean launches, and the outcome of some plants."""
+    launched = [Checked(tool, None, clean, "words", 1.0) for _ in range(parts)]
+    return launched + [Checked(tool, name, out, "words", 1.0) for name, out in plants.items()]
+
+
+def test_a_tool_counts_only_where_it_saw_a_plant_and_every_launch_ended() -> None:
+    tool = next(iter(PLANTS.values())).tool
+    name = next(iter(PLANTS))
+    whole = report(runs(tool, CLEAN_PARTS, {name: "found"}))
+    assert whole["clean"][tool]["outcome"] == "clean"
+    assert whole["clean"][tool]["counts_for"] == [name]
+    assert whole["plants"][name]["found"]
+    blind = report(runs(tool, CLEAN_PARTS, {name: "broken"}))
+    assert "missed every plant" in blind["clean"][tool]
+    short = report(runs(tool, CLEAN_PARTS - 1, {name: "found"}))
+    assert "not all launches" in short["clean"][tool]
+    faulty = report(runs(tool, CLEAN_PARTS, {name: "broken"}, clean="found"))
+    assert faulty["clean"][tool]["outcome"] == "found"
+
+
+def test_the_parts_of_the_clean_launches_are_all_of_them() -> None:
+    clean = clean_pairs()
+    parts = [pair for part in range(CLEAN_PARTS) for pair in clean[part::CLEAN_PARTS]]
+    assert sorted(map(repr, parts)) == sorted(map(repr, clean))
