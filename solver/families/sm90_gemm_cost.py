@@ -127,6 +127,21 @@ def kernel_space(
     )
 
 
+@lru_cache(maxsize=16)
+def _set_up(
+    block: family.BlockLimits, dtype: str, layout: str, element_bytes: int, warpgroup_us: float
+) -> tuple[KernelSpace, Ticks]:
+    """The legal kernels with their set-up time, and the least of each work's; problems of one
+    device share them."""
+    space = kernel_space(block, dtype, layout, element_bytes)
+    per_warpgroup = warpgroup_us * TICKS_PER_US
+    setup = np.rint(per_warpgroup * space.kernels.threads / family.WARPGROUP).astype(np.int64)
+    return (
+        replace(space, kernels=replace(space.kernels, setup=setup)),
+        np.minimum.reduceat(setup, space.first),
+    )
+
+
 def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tuple[Columns, Ticks]:
     """Work rows legal for the problem, and the index of each one's entry in ``space.works``."""
     sms = device.limit("sms")
@@ -343,21 +358,20 @@ def tabulate(
 
     ``grids``: as ``work_cost`` takes them; what is legal does not depend on them.
     """
-    space = kernel_space(
+    space, setup_min = _set_up(
         family.BlockLimits.of(device),
         problem.dtype,
         problem.kernel_layout,
         problem.element_bytes,
+        device.constant(family.NAME, "launch_warpgroup_us"),
     )
     rows, index = work_rows(problem, device, space)
-    per_warpgroup = device.constant(family.NAME, "launch_warpgroup_us") * TICKS_PER_US
-    setup = np.rint(per_warpgroup * space.kernels.threads / family.WARPGROUP).astype(np.int64)
     return Table(
         family=family.NAME,
         works=work_cost(problem, device, rows, cold=cold, grids=grids),
-        kernels=replace(space.kernels, setup=setup),
+        kernels=space.kernels,
         first=space.first[index],
         count=space.count[index],
         slots_max=space.slots_max[index],
-        setup_min=np.minimum.reduceat(setup, space.first)[index],
+        setup_min=setup_min[index],
     )
