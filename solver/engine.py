@@ -22,7 +22,7 @@ from solver.errors import ProofError
 from solver.families import paper, sm90_gemm
 from solver.objective import Pareto, Ranking
 from solver.pick import Front, Row, best_rows, find_row, pareto_front
-from solver.problem import Problem
+from solver.problem import LAYOUTS, Problem
 from solver.question import Question
 from solver.report import answer_body, simulation_body
 from solver.simulator import Run, simulate
@@ -94,6 +94,9 @@ class Engine:
             question = Question(Problem(4096, 4096, 4096), device=name, model=model)
             self.optimize(question)
             self.optimize(replace(question, time_limit_ms=1, constraints=WARM_CONSTRAINTS))
+            for layout in LAYOUTS if profile.families else ():
+                other = Problem(512, 512, 512, layout=layout)
+                self.optimize(replace(question, problem=other, proof="none"))
         gc.collect()
         gc.freeze()  # what lives as long as the process is not looked at again
 

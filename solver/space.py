@@ -145,7 +145,13 @@ def build_space(
     legal = priced(grids)
     check_range(legal)
     if not legal.size:
-        raise InvalidProblem("m", f"no configuration of {legal.family} is legal for this problem")
+        why = ""
+        if legal.family == sm90_gemm.NAME:
+            most = sm90_gemm.UNITS_MAX
+            why = f": even the largest tiles make more units of work of C than {most} (2^31 - 1)"
+        raise InvalidProblem(
+            "m", f"no configuration of {legal.family} is legal for this problem{why}"
+        )
     allowed = constraints.restrict(legal)
     if not allowed.size:
         raise find_conflict(legal if grids is None else priced(None), constraints)

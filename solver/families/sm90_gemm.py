@@ -29,6 +29,7 @@ MMA_M = 64  # rows of one wgmma
 SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
+FIELD_MAX = 2**31 - 1  # of a configuration, far beyond every domain: products of two fit 64 bits
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
@@ -473,6 +474,9 @@ def check(config: Config, problem: Problem, device: DeviceProfile) -> None:
     key = compile_key(config, problem.dtype, problem.kernel_layout)
     registers = register_table().of(key)
     columns = config.to_dict()
+    for name, value in columns.items():
+        if name != "family" and abs(value) > FIELD_MAX:
+            raise IllegalConfig(name, f"must be between 0 and {FIELD_MAX} (2^31 - 1), got {value}")
     refuse_broken(domain_limits(columns), columns)
     refuse_broken(launch_limits(columns, problem, device.limit("sms")), columns)
     refuse_broken(

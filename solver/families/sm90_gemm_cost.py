@@ -19,7 +19,7 @@ import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import sm90_gemm as family
-from solver.problem import Problem
+from solver.problem import ELEMENT_BYTES, Problem
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works, largest_grid
 from solver.units import TICKS_PER_US
@@ -68,11 +68,13 @@ class KernelSpace:
 
 
 @lru_cache(maxsize=16)
-def kernel_space(
-    block: family.BlockLimits, dtype: str, layout: str, element_bytes: int
-) -> KernelSpace:
-    """The legal kernels, sorted by work; built once for a block's limits, dtype and layout."""
+def kernel_space(block: family.BlockLimits, layout: str, element_bytes: int) -> KernelSpace:
+    """The legal kernels, sorted by work; built once for a block's limits and a layout.
+
+    Operand types of one size have the same (``family.RegisterTable``).
+    """
     table = family.register_table()
+    dtype = next(name for name, size in ELEMENT_BYTES.items() if size == element_bytes)
     grid = [
         (
             key.tile_m,
@@ -129,11 +131,11 @@ def kernel_space(
 
 @lru_cache(maxsize=16)
 def _set_up(
-    block: family.BlockLimits, dtype: str, layout: str, element_bytes: int, warpgroup_us: float
+    block: family.BlockLimits, layout: str, element_bytes: int, warpgroup_us: float
 ) -> tuple[KernelSpace, Ticks]:
     """The legal kernels with their set-up time, and the least of each work's; problems of one
     device share them."""
-    space = kernel_space(block, dtype, layout, element_bytes)
+    space = kernel_space(block, layout, element_bytes)
     per_warpgroup = warpgroup_us * TICKS_PER_US
     setup = np.rint(per_warpgroup * space.kernels.threads / family.WARPGROUP).astype(np.int64)
     return (
@@ -360,7 +362,6 @@ def tabulate(
     """
     space, setup_min = _set_up(
         family.BlockLimits.of(device),
-        problem.dtype,
         problem.kernel_layout,
         problem.element_bytes,
         device.constant(family.NAME, "launch_warpgroup_us"),

@@ -10,7 +10,8 @@ import pytest
 from solver.config import Config
 from solver.engine import Engine
 from solver.errors import IllegalConfig, InvalidInput, InvalidProblem, UnknownDevice
-from solver.problem import MAX_EXTENT, Problem
+from solver.families.sm90_gemm_cost import kernel_space
+from solver.problem import ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, Problem
 from solver.question import Question
 
 
@@ -122,3 +123,21 @@ def test_a_configuration_of_the_wrong_form_names_the_field() -> None:
     del good["tile_n"]
     with pytest.raises(IllegalConfig, match="tile_n: is required"):
         Config.from_dict(good)
+
+
+def test_a_problem_of_more_tiles_than_a_launch_counts_is_refused_with_the_reason() -> None:
+    question = Question(Problem(2**24, 2**24, 1), proof="none")
+    with pytest.raises(InvalidProblem, match="more units of work of C than 2147483647"):
+        Engine().optimize(question)
+    within = Question(Problem(2**22, 2**23, 1, layout="nt", out_dtype="fp32"), proof="none")
+    assert Engine().optimize(within).config.tile_m >= 64
+
+
+def test_a_warm_engine_has_the_kernels_of_every_layout_and_type() -> None:
+    """A first question in another layout must not pay for what warming can."""
+    Engine().warm(("h200",))
+    before = kernel_space.cache_info().misses
+    for layout in LAYOUTS:
+        for dtype in ELEMENT_BYTES:
+            Engine().optimize(Question(Problem(300, 200, 100, dtype, layout), proof="none"))
+    assert kernel_space.cache_info().misses == before
