@@ -22,7 +22,7 @@ from solver.problem import VECTOR_BYTES, Matrix, Problem
 
 ARCH = "sm_90"
 THREADS = 256
-BLOCKS_MAX = 132 * 8  # grid-stride loops: more blocks than any device holds at once help nobody
+BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
 
 LINES = np.dtype(
     [
@@ -54,7 +54,8 @@ class _Call:
 
     def __init__(self, name: str, work: int, values: list[np.ndarray[Any, Any]]) -> None:
         self._name = name
-        self._blocks = max(1, min(-(-work // THREADS), BLOCKS_MAX))
+        most = BLOCKS_PER_SM * int(cp.cuda.Device().attributes["MultiProcessorCount"])
+        self._blocks = max(1, min(-(-work // THREADS), most))
         self._held = values
         self._pointers = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
         self._function = _function(name)
