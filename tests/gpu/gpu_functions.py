@@ -22,7 +22,7 @@ def spin_for_ever(config: Config) -> None:
 
     current = session()
     problem = Problem(64, 64, 64)
-    key = family.compile_key(config, problem.dtype, problem.layout)
+    key = family.compile_key(config, problem.dtype, problem.kernel_layout)
     kernel = LoadedKernel.load(compile_never_ends(key))
     plan = plan_launch(problem, config, current.sms)
     operands = current.operand_sets(problem, 1)[0]
@@ -42,7 +42,7 @@ def store_to_nowhere(config: Config) -> None:
     operands = current.operand_sets(problem, 1)[0]
     GemmLaunch(
         plan,
-        current.kernel(family.compile_key(config, problem.dtype, problem.layout)),
+        current.kernel(family.compile_key(config, problem.dtype, problem.kernel_layout)),
         operands.a.address,
         operands.b.address,
         UNMAPPED_ADDRESS,
@@ -64,7 +64,7 @@ def outputs_of(problem: Problem, config: Config, launches: int) -> list[bytes]:
     workspace = Workspace(plan)
     launch = GemmLaunch(
         plan,
-        current.kernel(family.compile_key(config, problem.dtype, problem.layout)),
+        current.kernel(family.compile_key(config, problem.dtype, problem.kernel_layout)),
         operands.a.address,
         operands.b.address,
         operands.c.address,
