@@ -18,7 +18,9 @@ from solver.config import Config
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.families.sm90_gemm import CompileKey
+from solver.families.sm90_gemm_operands import copy_pitch
 from solver.problem import ELEMENT_BYTES, LAYOUTS, OUT_BYTES, VECTOR_BYTES, Problem, is_k_major
 
 KEYS_MAX = 160
@@ -45,7 +47,7 @@ def legal_keys(device: DeviceProfile) -> tuple[CompileKey, ...]:
 def _is_legal(key: CompileKey, device: DeviceProfile) -> bool:
     one_tile = Problem(key.tile_m, key.tile_n, key.tile_k, key.dtype, key.layout)
     try:
-        family.check(smallest_config(key), one_tile, device)
+        legality.check(smallest_config(key), one_tile, device)
     except IllegalConfig:
         return False
     return True
@@ -134,7 +136,7 @@ class _Draw:
             ]
         )
         tiles = tiles_m * tiles_n
-        splits = [s for s in family.SPLIT_K if tiles * (s - 1) < family.SPLIT_WAVES * sms]
+        splits = [s for s in family.SPLIT_K if tiles * (s - 1) < legality.SPLIT_WAVES * sms]
         split = 1 if rng.random() < 0.4 else rng.choice([*splits, min(2, max(splits))])
         groups = [g for g in family.RASTER_GROUP if g <= tiles_m // cluster_m]
         stages = rng.choice(self._stages)
@@ -173,7 +175,7 @@ class _Draw:
 
     def _columns(self, out: str) -> int:
         rng, key = self.rng, self.key
-        step = family.step_n(Problem(2, 2, 2, key.dtype, key.layout, out))
+        step = legality.step_n(Problem(2, 2, 2, key.dtype, key.layout, out))
         narrower = [n for n in family.TILE_N if n % step == 0 and n < key.tile_n]
         if not narrower and rng.random() < 0.5:
             return rng.choice([1, 1, rng.randint(2, 63)])
@@ -246,7 +248,7 @@ class _Draw:
         if way < 2:
             return None
         if way == 2:
-            return family.copy_pitch(length + rng.randint(0, 64))
+            return copy_pitch(length + rng.randint(0, 64))
         if way < 5:
             return -(-length // vector) * vector + vector * rng.randint(0, 3)
         return length + rng.randint(1, 2 * vector)
@@ -275,7 +277,7 @@ def pair(index: int, seed: int, keys: Sequence[CompileKey], device: DeviceProfil
     for _ in range(ATTEMPTS):
         drawn = draw.pair()
         try:
-            family.check(drawn.config, drawn.problem, on_sms(device, drawn.sms))
+            legality.check(drawn.config, drawn.problem, on_sms(device, drawn.sms))
         except IllegalConfig:
             continue
         return drawn

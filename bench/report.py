@@ -20,7 +20,7 @@ from bench.plots import plot_predictions, plot_ratios, plot_solve_times
 from kernels.bench_plan import problem_of
 from kernels.table import table_keys
 from solver.engine import Engine
-from solver.families.sm90_gemm import copied_operands, stores_by_tma
+from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
 from solver.problem import Problem
 from solver.question import Question
 

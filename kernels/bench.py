@@ -35,6 +35,7 @@ from kernels.worker import Task, TaskResult, device_facts, run_task
 from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidInput, InvalidProblem, WarpwrightError
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.families.sm90_gemm import CompileKey
 
 ROW_DEADLINE_S = 60.0
@@ -98,7 +99,7 @@ class Runner:
     def _run(self, row: PlanRow, choosing: bool) -> TaskResult | tuple[Reason, str]:
         problem, config = row.problem, row.config
         try:
-            family.check(config, problem, load_profile(self._device))
+            legality.check(config, problem, load_profile(self._device))
         except (IllegalConfig, InvalidProblem) as error:
             return Reason.ILLEGAL, str(error)
         key = family.compile_key(config, problem.dtype, problem.kernel_layout)

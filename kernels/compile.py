@@ -32,6 +32,7 @@ from kernels.sources import (
 from solver.config import Config
 from solver.device import DeviceProfile
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.families.sm90_gemm import CompileKey
 from solver.problem import ELEMENT_BYTES
 
@@ -246,8 +247,8 @@ def check_compiled(compiled: CompiledKernel, config: Config, profile: DeviceProf
     actual = compiled.smem_bytes_by_stages[config.stages]
     if actual != expected:
         raise mismatch(f"takes {actual} bytes of shared memory, the solver counted {expected}")
-    for limit in family.kernel_limits(
-        columns, element, family.BlockLimits.of(profile), compiled.registers
+    for limit in legality.kernel_limits(
+        columns, element, legality.BlockLimits.of(profile), compiled.registers
     ):
         if not np.all(limit.holds):
             raise mismatch(f"with {compiled.registers} registers, {limit.field} {limit.rule}")

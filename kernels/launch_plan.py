@@ -16,6 +16,7 @@ from solver.config import Config
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
+from solver.families.sm90_gemm_operands import copy_pitch, requested_m, requested_n, stores_by_tma
 from solver.problem import VECTOR_BYTES, Matrix, Problem
 
 ENTRY = "sm90_gemm"
@@ -187,7 +188,7 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
 
     Raises IllegalConfig for another family, no SM, or a cluster that would lie partly outside;
     InvalidProblem for more units of work than the kernel counts. Does not repeat the device's
-    limits: ``family.check`` does.
+    limits: ``sm90_gemm_legality.check`` does.
     """
     if config.family != family.NAME:
         raise IllegalConfig("family", f"must be {family.NAME}, got {config.family!r}")
@@ -223,7 +224,7 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
             problem,
             problem.a,
             problem.a_is_k_major,
-            int(family.requested_m(columns, problem)),
+            int(requested_m(columns, problem)),
             config.tile_k,
             config.cluster_n,
             family.SWIZZLE_K,
@@ -232,12 +233,12 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
             problem,
             problem.b,
             problem.b_is_k_major,
-            int(family.requested_n(columns, problem)),
+            int(requested_n(columns, problem)),
             config.tile_k,
             config.cluster_m,
             int(family.chunk_n(config.tile_n)),
         ),
-        c=_c_box(problem, config) if family.stores_by_tma(problem) else None,
+        c=_c_box(problem, config) if stores_by_tma(problem) else None,
         workspace_bytes=4 * units * config.tile_m * config.tile_n if split else 0,
         counter_bytes=4 * tiles_m * tiles_n if split else 0,
     )
@@ -260,7 +261,7 @@ def _tile_load(
     """``requested`` rows (columns of B) of a tile; ``width``: of a subtile not K-major."""
     element = problem.element_bytes
     copied = not matrix.aligned
-    pitch = family.copy_pitch(matrix.length) if copied else matrix.pitch
+    pitch = copy_pitch(matrix.length) if copied else matrix.pitch
     if k_major:
         lines, columns, copies = requested // sharers, family.SWIZZLE_K, tile_k // family.SWIZZLE_K
     else:

@@ -20,6 +20,7 @@ from solver.config import Config
 from solver.device import load_profile
 from solver.errors import InvalidProblem
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.pick import best_rows
 from solver.problem import MAX_EXTENT, OUT_BYTES, VECTOR_BYTES, Problem
 from solver.space import tabulate
@@ -99,7 +100,7 @@ def gemm(
     device = load_profile(name)
     if config is None:
         config = best_rows(tabulate(problem, device, MODEL))[0].config
-    family.check(config, problem, device)
+    legality.check(config, problem, device)
     kernel = session.kernel(family.compile_key(config, dtype, problem.kernel_layout))
     check_compiled(kernel.compiled, config, device)
     plan = plan_launch(problem, config, session.sms)

@@ -26,11 +26,12 @@ from kernels.compile import build_kernel, unsound_reason
 from kernels.errors import CompileFailed, CompilerMismatch
 from kernels.sources import ARCH, source_hash
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_registers
 from solver.families.sm90_gemm import CompileKey
 from solver.problem import ELEMENT_BYTES, LAYOUTS
 
 MEASURED_DTYPE = "bf16"  # fp16 kernels have the same registers: bench_compile compares both
-TABLE_PATH = Path(family.__file__).with_name("sm90_gemm_registers.json")
+TABLE_PATH = Path(sm90_gemm_registers.__file__).with_suffix(".json")
 # 32-bit registers of an SM: CUDA C++ Programming Guide, technical specifications per compute
 # capability, 9.0. A property of the architecture that the table is for, not of one device.
 REGISTERS_PER_SM = {"sm_90a": 65_536}
@@ -119,7 +120,7 @@ def write_table(path: Path = TABLE_PATH, processes: int | None = None) -> None:
 
 def table_keys() -> list[CompileKey]:
     """The legal compile keys of the table that ships, of every operand type, in domain order."""
-    table = family.register_table()
+    table = sm90_gemm_registers.register_table()
     return [key for dtype in ELEMENT_BYTES for key in candidate_keys(dtype) if table.of(key)]
 
 
@@ -149,7 +150,7 @@ def bench_compile(
     Raises CompilerMismatch where this NVRTC or these sources are not the table's, and
     CompilerAbsent.
     """
-    table = family.register_table()
+    table = sm90_gemm_registers.register_table()
     here = (nvrtc.version(), source_hash())
     if here != (table.nvrtc, table.source_hash):
         raise CompilerMismatch(

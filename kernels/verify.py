@@ -24,6 +24,7 @@ from solver.config import Config
 from solver.device import device_names, load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.problem import Problem
 
 DEADLINE_S = 60.0
@@ -187,7 +188,7 @@ def verify(
     gpu, device = require_gpu()
     seed = secrets.randbits(63) if request.seed is None else request.seed
     try:
-        family.check(request.config, request.problem, load_profile(device))
+        legality.check(request.config, request.problem, load_profile(device))
     except (IllegalConfig, InvalidProblem) as error:
         return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
     arguments = (task_of(request, device, seed),)

@@ -11,6 +11,7 @@ from kernels.protocol import Protocol, rotation_sets
 from solver.config import Config
 from solver.device import load_profile
 from solver.families import sm90_gemm as family
+from solver.families.sm90_gemm_operands import copied_operands, memory_bytes
 from solver.problem import Problem
 
 
@@ -108,10 +109,10 @@ def run_task(task: Task) -> TaskResult:
         "nvrtc": kernel.compiled.nvrtc,
         "gpu": current.gpu.to_dict(),
         "sms": sms,
-        "copies": family.copied_operands(problem),
+        "copies": copied_operands(problem),
     }
     if task.check:
-        if family.memory_bytes(problem) > current.l2_bytes * 16:
+        if memory_bytes(problem) > current.l2_bytes * 16:
             current.release()
         result = check_config(current, kernel, problem, config, sms, task.seed)
         facts.update(
@@ -137,7 +138,7 @@ def _time(task: Task, sms: int) -> dict[str, Any]:
     problem, protocol = task.problem, task.protocol
     kernel = current.kernel(family.compile_key(task.config, problem.dtype, problem.kernel_layout))
     plan = plan_launch(problem, task.config, sms)
-    most = int(current.memory_bytes * protocol.memory_share) // family.memory_bytes(problem)
+    most = int(current.memory_bytes * protocol.memory_share) // memory_bytes(problem)
     count, flush = rotation_sets(problem.operand_bytes, current.l2_bytes, protocol, most)
     sets = current.operand_sets(problem, count)
     workspace = Workspace(plan)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from solver.errors import InvalidInput
-from solver.families import sm90_gemm
+from solver.families.sm90_gemm_registers import register_table
 from solver.pick import Row
 from solver.report import (
     MODEL_VERSION,
@@ -41,7 +41,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
         )
     registers = None
     if question.model == "calibrated":
-        shipped = sm90_gemm.register_table()
+        shipped = register_table()
         registers = {"nvrtc": shipped.nvrtc, "source_hash": shipped.source_hash}
     figures = predicted(table, best.work, best.kernel, question.problem)
     front = solution.front

@@ -19,7 +19,7 @@ from solver.constraints import NONE, Constraints
 from solver.deadline import NEVER, Deadline, OutOfTime
 from solver.device import DeviceProfile, load_profile
 from solver.errors import ProofError
-from solver.families import paper, sm90_gemm
+from solver.families import paper, sm90_gemm_legality
 from solver.objective import Pareto, Ranking
 from solver.pick import Front, Row, best_rows, find_row, pareto_front
 from solver.problem import LAYOUTS, Problem
@@ -179,7 +179,7 @@ class Engine:
             paper.check(config, problem, profile)
             table = paper.tabulate(problem, profile, stages=config.stages, divergence=divergence)
         else:
-            sm90_gemm.check(config, problem, profile)
+            sm90_gemm_legality.check(config, problem, profile)
         row = find_row(table, config)
         run = self._play(table, row)
         whole = _iterations(table, row) <= PLAYED_ITERATIONS_MAX

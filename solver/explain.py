@@ -13,7 +13,8 @@ import numpy as np
 from solver.config import Config
 from solver.engine import Engine
 from solver.errors import InvalidInput
-from solver.families import sm90_gemm, sm90_gemm_cost
+from solver.families import sm90_gemm_cost
+from solver.families.sm90_gemm_operands import stores_by_tma
 from solver.flips import (
     CONSTANT_STEPS,
     LIFTED,
@@ -198,7 +199,7 @@ def _detours(solution: Solution, copied: list[str]) -> Iterable[str]:
             f"TMA can't take {names} as {lie}: lines must start on {VECTOR_BYTES} bytes. Each "
             f"launch first copies {them} into an aligned buffer, {copy_us:.2f} µs of its set-up."
         )
-    if solution.question.model != "paper" and not sm90_gemm.stores_by_tma(problem):
+    if solution.question.model != "paper" and not stores_by_tma(problem):
         yield (
             "C is stored element by element: its rows do not all start and end on "
             f"{VECTOR_BYTES} bytes."

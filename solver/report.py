@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from solver.device import DeviceProfile
-from solver.families import paper, sm90_gemm
+from solver.families import paper, sm90_gemm, sm90_gemm_operands
+from solver.families.sm90_gemm_registers import register_table
 from solver.objective import Pareto
 from solver.pick import Row, price
 from solver.problem import Problem
@@ -128,12 +129,12 @@ def problem_words(problem: Problem) -> str:
 
 def copied_operands(problem: Problem, model: str) -> list[str]:
     """Operands that a launch first copies into aligned buffers; model paper has no launch."""
-    return [] if model == "paper" else list(sm90_gemm.copied_operands(problem))
+    return [] if model == "paper" else list(sm90_gemm_operands.copied_operands(problem))
 
 
 def memory_bytes(problem: Problem, model: str) -> int:
     """Device memory that a launch takes: A, B and C, and the copies made of A and B."""
-    return problem.storage_bytes if model == "paper" else sm90_gemm.memory_bytes(problem)
+    return problem.storage_bytes if model == "paper" else sm90_gemm_operands.memory_bytes(problem)
 
 
 def launch(table: Table, row: Row) -> dict[str, Any]:
@@ -262,7 +263,7 @@ def _given(table: Table) -> list[str]:
     """What the proof takes as given."""
     if table.family == paper.NAME:
         return list(GIVEN)
-    nvrtc = sm90_gemm.register_table().nvrtc
+    nvrtc = register_table().nvrtc
     return [*GIVEN, GIVEN_CALIBRATED.format(nvrtc=nvrtc)]
 
 

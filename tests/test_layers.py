@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,6 +30,19 @@ def test_imports_point_down(layer: str) -> None:
     above = set(LAYERS[LAYERS.index(layer) + 1 :]) | {"tests", "bench"}
     for path in (ROOT / layer).rglob("*.py"):
         assert not above & set(imports(path)), path.relative_to(ROOT)
+
+
+def test_modules_import_one_another_one_way() -> None:
+    paths = [path for layer in (*LAYERS, "bench") for path in (ROOT / layer).rglob("*.py")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    graph: dict[str, set[str]] = {name.removesuffix(".__init__"): set() for name in names}
+    for module, path in zip(graph, paths, strict=True):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                used = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                graph[module] |= used & graph.keys() - {module}
+    order = [*graphlib.TopologicalSorter(graph).static_order()]  # CycleError names a cycle
+    assert order.index("solver.families.sm90_gemm") < order.index("app.main")
 
 
 def test_z3_is_imported_where_a_modules_name_says_so() -> None:
@@ -59,3 +73,21 @@ print(answer.to_dict()["proof"]["status"])
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert run.stdout.strip() == "not_requested", run.stderr
+
+
+def test_a_bare_gpu_host_makes_the_evidence_without_z3_or_the_http_edge() -> None:
+    scripts = sorted(path.stem for path in (ROOT / "bench").glob("gpu_*.py"))
+    program = f"""
+import importlib, sys
+for name in {EDGE}:
+    sys.modules[name] = None
+for name in {scripts}:
+    importlib.import_module("bench." + name)
+import pytest
+sys.exit(pytest.main(["tests/gpu", "-m", "gpu", "--collect-only", "-q"]))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "tests/gpu/test_kernel.py::" in run.stdout

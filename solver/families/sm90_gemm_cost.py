@@ -19,6 +19,16 @@ import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
+from solver.families.sm90_gemm_operands import (
+    copied_bytes,
+    copied_operands,
+    copy_bytes,
+    requested_m,
+    requested_n,
+    stores_by_tma,
+)
+from solver.families.sm90_gemm_registers import register_table
 from solver.problem import ELEMENT_BYTES, Problem
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works, largest_grid
@@ -68,12 +78,12 @@ class KernelSpace:
 
 
 @lru_cache(maxsize=16)
-def kernel_space(block: family.BlockLimits, layout: str, element_bytes: int) -> KernelSpace:
+def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -> KernelSpace:
     """The legal kernels, sorted by work; built once for a block's limits and a layout.
 
-    Operand types of one size have the same (``family.RegisterTable``).
+    Operand types of one size have the same (``RegisterTable``).
     """
-    table = family.register_table()
+    table = register_table()
     dtype = next(name for name, size in ELEMENT_BYTES.items() if size == element_bytes)
     grid = [
         (
@@ -100,8 +110,8 @@ def kernel_space(block: family.BlockLimits, layout: str, element_bytes: int) -> 
     registers = values[:, -1]
     legal = np.ones(len(values), dtype=bool)
     for limit in (
-        *family.cluster_limits(columns),
-        *family.kernel_limits(columns, element_bytes, block, registers),
+        *legality.cluster_limits(columns),
+        *legality.kernel_limits(columns, element_bytes, block, registers),
     ):
         legal &= limit.holds
     columns = {name: column[legal] for name, column in columns.items()}
@@ -131,7 +141,7 @@ def kernel_space(block: family.BlockLimits, layout: str, element_bytes: int) -> 
 
 @lru_cache(maxsize=16)
 def _set_up(
-    block: family.BlockLimits, layout: str, element_bytes: int, warpgroup_us: float
+    block: legality.BlockLimits, layout: str, element_bytes: int, warpgroup_us: float
 ) -> tuple[KernelSpace, Ticks]:
     """The legal kernels with their set-up time, and the least of each work's; problems of one
     device share them."""
@@ -162,7 +172,7 @@ def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tu
             launch[field] = np.tile(np.array(values, dtype=np.int64), len(index) // len(values))
         columns = {name: column[index] for name, column in space.works.items()} | launch
         legal = np.ones(len(index), dtype=bool)
-        for limit in family.launch_limits(columns, problem, sms):
+        for limit in legality.launch_limits(columns, problem, sms):
             legal &= limit.holds
         index = index[legal]
         launch = {name: column[legal] for name, column in launch.items()}
@@ -190,7 +200,7 @@ def work_cost(
     cluster_m, cluster_n = rows["cluster_m"], rows["cluster_n"]
     cluster = cluster_m * cluster_n
     size = problem.element_bytes
-    copied = family.copied_operands(problem)
+    copied = copied_operands(problem)
 
     tiles_m, tiles_n = -(-problem.m // bm), -(-problem.n // bn)
     tiles = tiles_m * tiles_n
@@ -208,7 +218,7 @@ def work_cost(
     early = in_flight * (1 - k["release_lag_fraction"]) * one
 
     # Loads: the SM's own path, its share of L2, its share of memory.
-    asked_m, asked_n = family.requested_m(rows, problem), family.requested_n(rows, problem)
+    asked_m, asked_n = requested_m(rows, problem), requested_n(rows, problem)
     a_bytes, b_bytes = asked_m * bk * size, asked_n * bk * size
     a_odd, b_odd = (
         # Each 128-byte row straddles two lines; an aligned copy has no odd pitch.
@@ -262,9 +272,9 @@ def work_cost(
     ) * (size * problem.k / split * np.minimum(split, active))
     fetched = np.maximum(waves * per_wave, unique)
     # What an aligned copy has just written is in the L2 where it fits.
-    copies_fit = family.copy_bytes(problem) <= device.limit("l2_bytes")
+    copies_fit = copy_bytes(problem) <= device.limit("l2_bytes")
     memory_bytes = (
-        cold * (unique - copies_fit * family.copied_bytes(problem))
+        cold * (unique - copies_fit * copied_bytes(problem))
         + k["hbm_refetch_fraction"] * (fetched - unique)
         + k["hbm_write_fraction"] * problem.out_bytes * problem.m * problem.n
     )
@@ -296,7 +306,7 @@ def work_cost(
     # Epilogue of one unit, and what follows the last.
     pieces = blocks * (bn // family.chunk_n(bn)) * (problem.out_bytes // size)
     wide = problem.out_bytes > size
-    by_elements = not family.stores_by_tma(problem)
+    by_elements = not stores_by_tma(problem)
     store = (
         k["epilogue_cycles"]
         + (k["epilogue_chunk_cycles"] + wide * k["epilogue_fp32_cycles"]) * pieces
@@ -345,10 +355,10 @@ def work_cost(
 
 def copy_us(problem: Problem, device: DeviceProfile) -> float:
     """Time of the aligned copies that precede the kernel, both made by one launch."""
-    written = family.copy_bytes(problem)
+    written = copy_bytes(problem)
     if not written:
         return 0.0
-    moved = family.copied_bytes(problem) + written
+    moved = copied_bytes(problem) + written
     rate: float = device.constant(family.NAME, "copy_bytes_per_us")
     return device.constant(family.NAME, "copy_launch_us") + moved / rate
 
@@ -361,7 +371,7 @@ def tabulate(
     ``grids``: as ``work_cost`` takes them; what is legal does not depend on them.
     """
     space, setup_min = _set_up(
-        family.BlockLimits.of(device),
+        legality.BlockLimits.of(device),
         problem.kernel_layout,
         problem.element_bytes,
         device.constant(family.NAME, "launch_warpgroup_us"),

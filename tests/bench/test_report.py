@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-from bench import http_verify, report
+from bench import report
 from kernels.bench_plan import problem_of
 from solver.config import Config
-from solver.families.sm90_gemm import compile_key, register_table
-from solver.problem import Problem
+from solver.families.sm90_gemm import compile_key
+from solver.families.sm90_gemm_registers import register_table
 
 
 def test_the_readme_and_the_page_show_the_recorded_results() -> None:
@@ -67,31 +62,3 @@ def test_a_shape_is_shown_with_the_answer_to_its_own_problem_alone() -> None:
     asked = {problem_of(row): {"configurations": 77, "total_ms": 12.3}}
     lines = report.shape_table([row, row | {"layout": "tt"}], asked).splitlines()
     assert [line.endswith("| 77 | 12.3 |") for line in lines[2:]] == [True, False]
-
-
-def test_a_problem_is_asked_whole_over_http(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def answered(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        assert body is not None
-        asked.append(body)
-        return {
-            "config": {},
-            "proof": {"status": "optimal", "space": {"configurations": 1}},
-            "predicted": {"time_us": 1.0},
-            "status": "passed",
-            "reason": None,
-            "result": None,
-        }
-
-    suite = tmp_path / "two.csv"
-    suite.write_text("m,n,k,layout,ldc\n64,64,64,,\n64,64,64,tt,65\n", "utf-8")
-    out = tmp_path / "out.json"
-    monkeypatch.setattr(http_verify, "call", answered)
-    monkeypatch.setattr(sys, "argv", ["http_verify", "--out", str(out), str(suite)])
-    assert http_verify.main() == 0
-    problems = [Problem(64, 64, 64), Problem(64, 64, 64, layout="tt", ldc=65)]
-    assert [problem_of(body) for body in asked] == [p for p in problems for _ in range(2)]
-    assert [problem_of(row) for row in json.loads(out.read_text("utf-8"))["rows"]] == problems

@@ -30,6 +30,7 @@ from solver.config import Config
 from solver.device import DeviceProfile, load_profile
 from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm import CompileKey
+from solver.families.sm90_gemm_registers import register_table
 from solver.problem import ELEMENT_BYTES
 
 SMALL = CompileKey("bf16", "tn", 64, 8, 64, 1, 0, 0)
@@ -79,7 +80,7 @@ def test_a_legal_key_compiles_to_the_figures_the_solver_counts_with(
     key: CompileKey, cache: KernelCache, h200: DeviceProfile
 ) -> None:
     kernel = compile_kernel(key, cache=cache)
-    assert kernel.registers == family.register_table().of(key)
+    assert kernel.registers == register_table().of(key)
     assert (kernel.spill_bytes, kernel.stack_bytes, kernel.static_smem_bytes) == (0, 0, 0)
     assert b".nv.local" not in kernel.cubin
     for stages in family.STAGES:
@@ -89,7 +90,7 @@ def test_a_legal_key_compiles_to_the_figures_the_solver_counts_with(
 
 
 def test_every_candidate_key_is_legal_or_refused_with_a_reason() -> None:
-    table = family.register_table()
+    table = register_table()
     names = {key.form for dtype in ELEMENT_BYTES for key in candidate_keys(dtype)}
     assert set(table.registers) | set(table.refused) == names
     assert not set(table.registers) & set(table.refused)
@@ -97,7 +98,7 @@ def test_every_candidate_key_is_legal_or_refused_with_a_reason() -> None:
 
 
 def test_the_table_was_measured_from_these_sources() -> None:
-    assert family.register_table().source_hash == source_hash()
+    assert register_table().source_hash == source_hash()
 
 
 def test_role_registers_never_exceed_those_of_the_launch() -> None:
@@ -106,7 +107,7 @@ def test_role_registers_never_exceed_those_of_the_launch() -> None:
     for key in split_keys:
         dma, math = family.ROLE_REGISTERS[key.math_warpgroups]
         roles = family.WARPGROUP * (dma + key.math_warpgroups * math)
-        assert roles <= key.max_threads * family.register_table().of(key)
+        assert roles <= key.max_threads * register_table().of(key)
 
 
 def test_a_key_that_spills_is_refused_with_the_bytes(cache: KernelCache) -> None:

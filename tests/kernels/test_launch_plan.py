@@ -14,7 +14,9 @@ from kernels.sources import headers
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.families.sm90_gemm import CLUSTERS
+from solver.families.sm90_gemm_operands import copy_pitch
 from solver.problem import LAYOUTS, OUT_BYTES, Problem
 
 SMS = 132
@@ -219,7 +221,7 @@ def test_an_operand_that_tma_cannot_take_is_copied_to_whole_lines(
     plan = plan_launch(problem, CONFIG, SMS)
     assert (plan.a.copied, plan.b.copied) == (a, b)
     for load, matrix in ((plan.a, problem.a), (plan.b, problem.b)):
-        assert load.pitch == (family.copy_pitch(matrix.length) if load.copied else matrix.pitch)
+        assert load.pitch == (copy_pitch(matrix.length) if load.copied else matrix.pitch)
         assert load.box.row_bytes == 2 * load.pitch
 
 
@@ -306,7 +308,7 @@ def test_every_plan_keeps_the_rules_of_tma(
         cluster_n=cluster[1],
     )
     columns = config.to_dict()
-    assume(tile_n % family.step_n(problem) == 0)
+    assume(tile_n % legality.step_n(problem) == 0)
     assume(cluster[0] == 1 or tile_n % 16 == 0)
     assume(-(-m // shape[0]) % cluster[0] == 0 and -(-n // tile_n) % cluster[1] == 0)
     plan = plan_launch(problem, config, SMS)

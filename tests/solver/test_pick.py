@@ -12,7 +12,7 @@ from solver import oracle
 from solver.config import Config
 from solver.device import load_profile
 from solver.errors import IllegalConfig
-from solver.families import sm90_gemm
+from solver.families import sm90_gemm, sm90_gemm_legality
 from solver.objective import DEFAULT
 from solver.pick import best_rows, find_row, price, work_bounds
 from solver.problem import Problem
@@ -70,7 +70,7 @@ def test_every_row_of_the_space_passes_the_check_of_a_single_configuration() -> 
     rng = random.Random(5)
     for i in rng.sample(range(len(work)), 150):
         config = table.config(int(work[i]), int(kernel[i]))
-        sm90_gemm.check(config, problem, H200)
+        sm90_gemm_legality.check(config, problem, H200)
         row = find_row(table, config)
         assert (row.work, row.kernel) == (work[i], kernel[i])
 
@@ -101,7 +101,7 @@ def test_every_configuration_of_the_domain_is_in_the_space_or_breaks_a_limit() -
             }
         )
         try:
-            sm90_gemm.check(config, problem, H200)
+            sm90_gemm_legality.check(config, problem, H200)
         except IllegalConfig as error:
             outside += 1
             fields.add(error.field)
@@ -143,10 +143,10 @@ def test_tiles_are_as_narrow_as_layout_and_output_allow(problem: Problem, step: 
         config = Config("sm90_gemm", 64, width, 64, 4)
         if step == 16:
             with pytest.raises(IllegalConfig, match="must be a multiple of 16") as caught:
-                sm90_gemm.check(config, problem, H200)
+                sm90_gemm_legality.check(config, problem, H200)
             assert caught.value.field == "tile_n"
         elif width <= problem.n:
-            sm90_gemm.check(config, problem, H200)
+            sm90_gemm_legality.check(config, problem, H200)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_a_cluster_that_would_lie_partly_outside_is_refused(
 ) -> None:
     config = Config("sm90_gemm", 64, 64, 64, 3)
     problem = Problem(320, 400, 512)
-    sm90_gemm.check(config, problem, H200)
+    sm90_gemm_legality.check(config, problem, H200)
     with pytest.raises(IllegalConfig) as caught:
-        sm90_gemm.check(dataclasses.replace(config, **change), problem, H200)
+        sm90_gemm_legality.check(dataclasses.replace(config, **change), problem, H200)
     assert caught.value.field == field
 
 

@@ -25,7 +25,7 @@ from solver.constraints import Constraints
 from solver.device import load_profile
 from solver.engine import Engine, pick
 from solver.errors import InvalidInput
-from solver.families import sm90_gemm
+from solver.families import sm90_gemm_legality
 from solver.objective import Lexicographic, Pareto, Weighted, objective_from_dict
 from solver.pick import price
 from solver.problem import CACHES, LAYOUTS, OUT_BYTES, Problem
@@ -589,12 +589,12 @@ def test_a_solver_that_prices_wrongly_is_found_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_solver_that_forgets_a_limit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = sm90_gemm.launch_limits
+    honest = sm90_gemm_legality.launch_limits
 
     def forgetful(*args: Any) -> Any:
         return tuple(limit for limit in honest(*args) if limit.field != "tile_m")
 
-    monkeypatch.setattr(sm90_gemm, "launch_limits", forgetful)
+    monkeypatch.setattr(sm90_gemm_legality, "launch_limits", forgetful)
     found = recheck(certified(Question(SMALL)))
     named = {reason.partition(" ")[0] for reason in found.reasons}
     assert {"space.legal", "space.configurations", "table_sha256"} <= named
