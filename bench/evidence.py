@@ -28,6 +28,8 @@ from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.sources import commit as own_commit
 from kernels.sources import source_hash
 from kernels.verify import Reason, failure_of, require_gpu
+from solver.device import DeviceProfile, load_profile
+from solver.errors import WarpwrightError
 
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 180.0  # what the first call of a process may take longer: imports, CuPy's own kernels
@@ -138,19 +140,41 @@ class Findings(Protocol):
         ...
 
 
-def parser_of(name: str, words: str | None, workers: int) -> argparse.ArgumentParser:
-    """A script's arguments, as far as all have them; ``workers`` is the default."""
+def parser_of(name: str, words: str | None) -> argparse.ArgumentParser:
+    """A script's arguments, as far as all have them."""
     parser = argparse.ArgumentParser(
         prog=f"python -m bench.{name}",
         description=words,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
-    parser.add_argument("--workers", type=int, default=workers, help="processes on the GPU")
-    parser.add_argument("--budget-s", type=float, default=float("inf"), help="then begin no more")
     parser.add_argument("--commit", help="recorded where this is no checkout")
     return parser
+
+
+def crew_parser_of(name: str, words: str | None, workers: int) -> argparse.ArgumentParser:
+    """``parser_of``, and what ``record`` needs besides; ``workers`` is the default."""
+    parser = parser_of(name, words)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=workers, help="processes on the GPU")
+    parser.add_argument("--budget-s", type=float, default=float("inf"), help="then begin no more")
+    return parser
+
+
+def begin(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> tuple[argparse.Namespace, dict[str, Any], DeviceProfile]:
+    """What was chosen, ``about`` the device, and its profile.
+
+    Leaves as argparse does: with exit code 2 for wrong arguments, 3 where there is no GPU or
+    none that a kernel family runs on, and the reason on standard error.
+    """
+    chosen = parser.parse_args(arguments)
+    try:
+        facts = about(chosen.commit)
+    except WarpwrightError as error:
+        parser.exit(3, f"error: {error}\n")
+    return chosen, facts, load_profile(facts["profile"])
 
 
 def record(

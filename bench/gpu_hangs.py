@@ -9,21 +9,18 @@ neither z3 nor pydantic.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from bench.evidence import START_S, about, progress_bar, write
+from bench.evidence import START_S, begin, parser_of, progress_bar, write
 from bench.hang_plants import PLANTS, fields_of
 from kernels.hang import Hang
 from kernels.process import Outcome, OutcomeKind, run_in_process
 from kernels.verify import failure_of
 from kernels.watch import WATCH_S, watch
-from solver.errors import WarpwrightError
 
 PROCESSES = 4  # kernels that hang on one GPU at a time
 
@@ -50,20 +47,9 @@ def row(name: str, outcome: Outcome) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every report is right; 1: one is not; 3: no GPU that the kernels run on."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.gpu_hangs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
+    parser = parser_of("gpu_hangs", __doc__)
     parser.add_argument("--workers", type=int, default=PROCESSES, help="processes on the GPU")
-    parser.add_argument("--commit", help="recorded where this is no checkout")
-    chosen = parser.parse_args(arguments)
-    try:
-        record = about(chosen.commit)
-    except WarpwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+    chosen, record, _ = begin(parser, arguments)
     rows: dict[str, Any] = {}
     with progress_bar() as bar, ThreadPoolExecutor(chosen.workers) as pool:
         task = bar.add_task("hangs", total=len(PLANTS), failed="")

@@ -15,12 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.branches import Pair
-from bench.evidence import about, failure, parser_of, record
+from bench.evidence import begin, crew_parser_of, failure, record
 from bench.gpu_extremes import check_huge
 from kernels.process import Outcome
 from solver.config import Config
-from solver.device import load_profile
-from solver.errors import WarpwrightError
 from solver.families import sm90_gemm as family
 from solver.problem import MAX_EXTENT, Problem
 
@@ -106,14 +104,8 @@ class LargeFindings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every problem was right; 1: some were not; 3: no GPU or no family."""
-    parser = parser_of("gpu_large", __doc__, workers=2)
-    chosen = parser.parse_args(arguments)
-    try:
-        facts = about(chosen.commit)
-    except WarpwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    device = load_profile(facts["profile"])
+    parser = crew_parser_of("gpu_large", __doc__, workers=2)
+    chosen, facts, device = begin(parser, arguments)
     sms = device.limit("sms")
     calls = [
         [(name, name in EXTREME, Pair(problem, config, sms), chosen.seed, device.name)]

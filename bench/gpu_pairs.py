@@ -16,11 +16,10 @@ from typing import Any
 
 from bench.branch_pairs import counted, legal_keys, pairs
 from bench.branches import Pair, branches_of, meetings, met
-from bench.evidence import about, failure, parser_of, record
+from bench.evidence import begin, crew_parser_of, failure, record
 from bench.gpu_work import check_pair
 from kernels.process import Outcome
-from solver.device import DeviceProfile, load_profile
-from solver.errors import WarpwrightError
+from solver.device import DeviceProfile
 
 PROTOCOL = (
     "kernels.checking.check_config: the exact round covers every k, then alpha and beta; the "
@@ -92,15 +91,9 @@ class PairFindings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every pair passed; 1: some failed or the budget ran out; 3: no GPU or no family."""
-    parser = parser_of("gpu_pairs", __doc__, workers=8)
+    parser = crew_parser_of("gpu_pairs", __doc__, workers=8)
     parser.add_argument("--count", type=int, default=5000)
-    chosen = parser.parse_args(arguments)
-    try:
-        facts = about(chosen.commit)
-    except WarpwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    device = load_profile(facts["profile"])
+    chosen, facts, device = begin(parser, arguments)
     drawn = batches(pairs(chosen.count, chosen.seed, device), device.name, chosen.seed)
     return record(chosen, facts, check_pair, drawn, DEADLINE_S, PairFindings(device))
 

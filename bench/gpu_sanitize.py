@@ -14,7 +14,6 @@ whose gaps are never written; C is written only where beta has it read.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -33,10 +32,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench.branch_pairs import counted
-from bench.evidence import ROOT, about, progress_bar, write
+from bench.evidence import ROOT, begin, parser_of, progress_bar, write
 from bench.sanitize_plants import COPY, GEMM, PLANTS, clean_pairs
 from kernels.bench import precompile
-from solver.errors import WarpwrightError
 
 FOUND = 86  # exit code that the checker gives where it found something
 CLEAN_TIMEOUT_S = 300
@@ -181,20 +179,9 @@ def _clean(tool: str, runs: Sequence[Checked], plants: dict[str, Any]) -> dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: nothing was found in clean launches; 1: something was; 3: no compute-sanitizer or GPU."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.gpu_sanitize",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
-    parser.add_argument("--commit", help="recorded where this is no checkout")
-    chosen = parser.parse_args(arguments)
+    chosen, facts, _ = begin(parser_of("gpu_sanitize", __doc__), arguments)
     sanitizer = find_sanitizer()
-    try:
-        record = {**about(chosen.commit), "sanitizer": sanitizer}
-    except WarpwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
+    record = {**facts, "sanitizer": sanitizer}
     code, started = 3, time.monotonic()
     if sanitizer is None:
         record["note"] = "not run: no compute-sanitizer on this host"

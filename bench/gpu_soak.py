@@ -18,11 +18,10 @@ import numpy as np
 
 from bench.branch_pairs import counted, covering, pairs
 from bench.branches import Pair
-from bench.evidence import about, failure, parser_of, record
+from bench.evidence import begin, crew_parser_of, failure, record
 from bench.gpu_work import soak_pair
 from kernels.process import Outcome
-from solver.device import DeviceProfile, load_profile
-from solver.errors import WarpwrightError
+from solver.device import DeviceProfile
 
 LEAST = 20
 DRAWN = 4000  # pairs among which the covering ones are chosen
@@ -78,15 +77,9 @@ class SoakFindings:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every launch of every pair gave the right bits; 1: not; 3: no GPU or no family."""
-    parser = parser_of("gpu_soak", __doc__, workers=4)
+    parser = crew_parser_of("gpu_soak", __doc__, workers=4)
     parser.add_argument("--launches", type=int, default=5000, help="of each configuration")
-    chosen = parser.parse_args(arguments)
-    try:
-        facts = about(chosen.commit)
-    except WarpwrightError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 3
-    device = load_profile(facts["profile"])
+    chosen, facts, device = begin(parser, arguments)
     calls = [
         [(pair, chosen.launches, *scalars(index, chosen.seed), chosen.seed + index, device.name)]
         for index, pair in enumerate(soaked(device, chosen.seed))

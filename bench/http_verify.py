@@ -2,7 +2,13 @@
 
     python -m bench.http_verify --url http://127.0.0.1:8000 --out result.json llm FILE.csv ...
 
-Needs this checkout and rich alone. Exit code 1 where a pick failed.
+The record says what the service says of itself in the results of its verifications: device,
+driver, NVRTC, protocol, and of the kernels' source hash the 12 digits that kernel ids carry. The
+service does not say which packages or which commit it runs: packages are left out, and the
+commit, which need not be this client's, is there where ``--commit`` names it.
+
+Needs this checkout and rich alone. Exit code 1 where a pick failed, or where the results do not
+agree on one of these facts.
 """
 
 from __future__ import annotations
@@ -12,6 +18,8 @@ import json
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +29,10 @@ from rich.progress import track
 from solver.suites import load_suite
 
 POLL_S = 0.05
+WHAT = (
+    "POST /v1/optimize and POST /v1/verifications to the running service, by bench/http_verify.py"
+)
+FACTS = ("device", "driver", "nvrtc", "protocol", "source_hash")
 
 
 def call(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -53,18 +65,42 @@ def verify(url: str, suite: str, problem: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def facts_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the results of all rows say of the service; a fact that none says is left out.
+
+    Raises SystemExit where two say different things: one record can't be of both.
+    """
+    facts: dict[str, Any] = {}
+    for row in rows:
+        kernel_id = row["result"].get("kernel_id") or ""
+        said = {**row["result"], "source_hash": kernel_id.rpartition("-")[2] or None}
+        for name in FACTS:
+            value = said.get(name)
+            if value is not None and facts.setdefault(name, value) != value:
+                raise SystemExit(f"error: results of {name} {facts[name]} and of {name} {value}")
+    return facts
+
+
 def main() -> int:
     """Run, record, and summarise on standard output."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("suites", nargs="+")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--commit", help="what the service runs, which it does not say")
     arguments = parser.parse_args()
     work = [(Path(s).stem, p) for s in arguments.suites for p in load_suite(s)]
-    rows = []
+    beside = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "what": WHAT}
+    if arguments.commit is not None:
+        beside["commit"] = arguments.commit
+    rows: list[dict[str, Any]] = []
     for suite, p in track(work, "verify", console=Console(stderr=True)):
         rows.append(verify(arguments.url, suite, p.to_dict()))
-        arguments.out.write_text(json.dumps({"rows": rows}), "utf-8")
+        record = {**facts_of(rows), **beside, "rows": rows}
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    unsaid = [name for name in FACTS if name not in facts_of(rows)]
+    if unsaid:
+        print(f"no result says, and the record leaves out: {', '.join(unsaid)}", file=sys.stderr)
     passed = sum(row["status"] == "passed" for row in rows)
     proven = sum(row["proof"] == "optimal" for row in rows)
     print(json.dumps({"verified": len(rows), "passed": passed, "proven": proven}))

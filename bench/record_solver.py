@@ -47,7 +47,8 @@ RECORDS: dict[str, list[str]] = {
     "constraints": ["constraints", "--sets", "500"],
     "memory": ["memory"],
     "strategies": ["strategies"],
-    "protocol": ["protocol", "--sample", "400"],
+    "protocol": ["protocol"],
+    "compile": ["compile"],
 }
 
 

@@ -9,8 +9,10 @@ from pydantic import Field
 
 from solver.problem import OUT_BYTES, VECTOR_BYTES
 
-OFFSET_MAX = VECTOR_BYTES // min(OUT_BYTES.values()) - 1
-"""Most elements that an operand can start past a 16-byte boundary; of a wide type fewer."""
+OFFSETS_MAX = {dtype: VECTOR_BYTES // size - 1 for dtype, size in OUT_BYTES.items()}
+"""Most elements of each type that an operand can start past a 16-byte boundary."""
+
+OFFSET_MAX = max(OFFSETS_MAX.values())
 
 NAME_LONGEST = 60
 """Longest text that can be a name; a longer one is refused here, so that no message repeats it."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.schemas.limits import OFFSET_MAX, Name, between, one_of
+from app.schemas.limits import OFFSET_MAX, OFFSETS_MAX, Name, between, one_of
 from app.schemas.objectives import (
     DEFAULT_OBJECTIVE,
     NO_CONSTRAINTS,
@@ -113,7 +113,11 @@ class ProblemRequest(Request):
     ldc: Pitch = None
     a_offset: Offset = 0
     b_offset: Offset = 0
-    c_offset: Offset = 0
+    c_offset: Offset = Field(
+        0,
+        description="elements from a 16-byte boundary to C's first; by out_dtype at most "
+        + ", ".join(f"{most} in {dtype}" for dtype, most in OFFSETS_MAX.items()),
+    )
 
     def problem(self) -> Problem:
         """The solver's problem; InvalidProblem names the field and the limit."""

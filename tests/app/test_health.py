@@ -67,6 +67,10 @@ def test_the_openapi_document_states_the_limits(client: TestClient) -> None:
     m = schemas["OptimizeRequest"]["properties"]["m"]
     assert (m["type"], m["minimum"], m["maximum"]) == ("integer", 1, 2**31 - 1)
     assert schemas["OptimizeRequest"]["additionalProperties"] is False
+    for shape in ("OptimizeRequest", "SimulateRequest", "VerificationRequest"):
+        offset = schemas[shape]["properties"]["c_offset"]
+        assert (offset["minimum"], offset["maximum"]) == (0, 7)
+        assert "at most 7 in bf16, 7 in fp16, 3 in fp32" in offset["description"]
     limit = schemas["OptimizeRequest"]["properties"]["time_limit_ms"]
     assert (limit["minimum"], limit["maximum"]) == (1, 60_000)
     values = schemas["BoundRequest"]["properties"]["in"]

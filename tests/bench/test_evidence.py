@@ -6,29 +6,43 @@ import argparse
 import json
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from bench import (
+    evidence,
+    gpu_hangs,
+    gpu_large,
+    gpu_pairs,
+    gpu_sanitize,
+    gpu_soak,
+    gpu_tests,
+)
 from bench.branch_pairs import on_sms, pairs
 from bench.branches import Pair
-from bench.evidence import Crew, failure, record
+from bench.evidence import Crew, begin, crew_parser_of, failure, parser_of, record
 from bench.gpu_extremes import check_huge
 from bench.gpu_large import CHECKED, EXTREME, LargeFindings
 from bench.gpu_pairs import PairFindings, batches
 from bench.gpu_soak import SoakFindings, scalars, soaked
 from bench.gpu_work import CHECKSUM, check_pair, soak_pair
 from kernels import nvrtc
+from kernels.errors import GpuAbsent, NoKernelFamily
 from kernels.process import Outcome, OutcomeKind
 from solver.config import Config
 from solver.device import load_profile
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
+from solver.families.sm90_gemm_operands import copy_bytes
 from solver.problem import Problem
 
 DEVICE = load_profile("h200")
 PAIR = Pair(Problem(64, 64, 64), Config(family.NAME, 64, 64, 64, 3), 4)
 RIGHT = {"details": "", "draws": 1, "k_coverage": 1.0, "rel_error": 1e-3}
 WRONG = {**RIGHT, "details": "exact round: 1 of 4096 elements wrong"}
+SCRIPTS = (gpu_hangs, gpu_large, gpu_pairs, gpu_sanitize, gpu_soak, gpu_tests)
 HUNG = Outcome(OutcomeKind.TIMEOUT, 1.0, message="killed at its deadline of 60 s")
 
 
@@ -92,6 +106,43 @@ def test_a_run_leaves_a_record(
     assert written["slept"] == ([0.0, longest] if complete else [])
 
 
+def test_a_script_begins_with_what_was_chosen_the_facts_and_the_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "about", lambda commit: {"profile": "h20", "commit": commit})
+    parser = crew_parser_of("gpu_script", "Words.", workers=3)
+    chosen, facts, device = begin(parser, ["--out", "x.json", "--commit", "abc"])
+    assert (chosen.out, chosen.workers, chosen.seed) == (Path("x.json"), 3, 1)
+    assert (facts["commit"], device.name) == ("abc", "h20")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("error", [GpuAbsent, NoKernelFamily])
+def test_a_script_without_a_gpu_says_so_and_leaves_with_3(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    script: ModuleType,
+    error: type[Exception],
+) -> None:
+    def absent(_commit: str | None) -> dict[str, Any]:
+        raise error("nothing to run on")
+
+    monkeypatch.setattr(evidence, "about", absent)
+    out = tmp_path / "record.json"
+    with pytest.raises(SystemExit) as caught:
+        script.main(["--out", str(out)])
+    assert caught.value.code == 3
+    assert capsys.readouterr().err == "error: nothing to run on\n"
+    assert not out.exists()
+
+
+def test_arguments_that_are_wrong_are_2() -> None:
+    with pytest.raises(SystemExit) as caught:
+        begin(parser_of("gpu_script", None), [])
+    assert caught.value.code == 2
+
+
 def test_a_failure_has_its_reason() -> None:
     assert failure(ok(RIGHT)) is None
     assert failure(ok(WRONG)) == {"reason": "wrong_result", "details": WRONG["details"]}
@@ -134,7 +185,7 @@ def test_soaked_pairs_use_every_sm_and_are_legal() -> None:
     assert 10 <= len(chosen) <= 30
     for pair in chosen:
         assert pair.sms == DEVICE.limit("sms")
-        family.check(pair.config, pair.problem, DEVICE)
+        legality.check(pair.config, pair.problem, DEVICE)
     assert scalars(0, 1) == (1.0, 0.0)
     assert scalars(1, 1)[1] != 0
 
@@ -159,14 +210,14 @@ def test_the_record_of_a_soak_has_a_row_for_each_pair() -> None:
 @pytest.mark.parametrize("name", [*CHECKED, *EXTREME])
 def test_large_problems_are_legal_and_pass_two_to_the_31(name: str) -> None:
     problem, config = {**CHECKED, **EXTREME}[name]
-    family.check(config, problem, DEVICE)
+    legality.check(config, problem, DEVICE)
     matrices = (problem.a, problem.b, problem.c)
     assert max(x.pitch * x.lines for x in matrices) >= 2**31 - 8
-    assert problem.storage_bytes + family.copy_bytes(problem) < 100e9
+    assert problem.storage_bytes + copy_bytes(problem) < 100e9
 
 
 def test_large_problems_copy_more_than_two_to_the_31_elements_too() -> None:
-    copied = [problem for problem, _ in CHECKED.values() if family.copy_bytes(problem) > 2**32]
+    copied = [problem for problem, _ in CHECKED.values() if copy_bytes(problem) > 2**32]
     assert len(copied) >= 4
 
 

@@ -1,0 +1,114 @@
+"""What is recorded of verifications that a running service made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import http_verify
+from kernels.bench_plan import problem_of
+from solver.problem import Problem
+
+PROTOCOL = {"cache": "cold", "min_rounds": 15}
+RESULT = {
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "nvrtc": "13.5",
+    "protocol": PROTOCOL,
+    "kernel_id": "bf16_tn_64x64x64_w1_r0_f1-0123456789ab",
+}
+FACTS = {
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "nvrtc": "13.5",
+    "protocol": PROTOCOL,
+    "source_hash": "0123456789ab",
+}
+
+
+class Service:
+    """A service that verifies at once, each time with the next of ``results``."""
+
+    def __init__(self, *results: dict[str, Any] | None, status: str = "passed") -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._results = list(results)
+        self._status = status
+
+    def call(self, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        assert body is not None
+        self.asked.append(body)
+        if url.endswith("/v1/optimize"):
+            return {
+                "config": {},
+                "proof": {"status": "optimal", "space": {"configurations": 1}},
+                "predicted": {"time_us": 1.0},
+            }
+        return {"status": self._status, "reason": None, "result": self._results.pop(0)}
+
+
+def verify(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, service: Service, *words: str
+) -> tuple[int, dict[str, Any]]:
+    """Exit code and record of two problems asked of a service."""
+    suite, out = folder / "two.csv", folder / "out.json"
+    suite.write_text("m,n,k,layout,ldc\n64,64,64,,\n64,64,64,tt,65\n", "utf-8")
+    monkeypatch.setattr(http_verify, "call", service.call)
+    monkeypatch.setattr(sys, "argv", ["http_verify", "--out", str(out), *words, str(suite)])
+    code = http_verify.main()
+    return code, json.loads(out.read_text("utf-8"))
+
+
+def test_a_problem_is_asked_whole_over_http(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    service = Service(RESULT, RESULT)
+    code, record = verify(monkeypatch, tmp_path, service)
+    assert code == 0
+    problems = [Problem(64, 64, 64), Problem(64, 64, 64, layout="tt", ldc=65)]
+    assert [problem_of(body) for body in service.asked] == [p for p in problems for _ in range(2)]
+    assert [problem_of(row) for row in record["rows"]] == problems
+
+
+def test_the_record_says_of_the_service_what_its_results_say(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, record = verify(monkeypatch, tmp_path, Service(RESULT, RESULT))
+    assert {name: record[name] for name in FACTS} == FACTS
+    assert record["date"]
+    assert "http_verify" in record["what"]
+    assert not {"commit", "packages"} & set(record)
+    assert "leaves out" not in capsys.readouterr().err
+
+
+def test_the_commit_is_the_one_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _, record = verify(monkeypatch, tmp_path, Service(RESULT, RESULT), "--commit", "abc")
+    assert record["commit"] == "abc"
+
+
+def test_a_fact_that_no_result_says_is_left_out_and_said_to_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = {**RESULT, "nvrtc": None, "kernel_id": None}
+    code, record = verify(monkeypatch, tmp_path, Service(None, failed, status="failed"))
+    assert code == 1
+    assert not {"nvrtc", "source_hash"} & set(record)
+    assert record["driver"] == "580.1"
+    assert "leaves out: nvrtc, source_hash" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change", [{"driver": "590.1"}, {"kernel_id": "bf16-ba9876543210"}, {"protocol": {}}]
+)
+def test_results_of_two_services_make_no_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        verify(monkeypatch, tmp_path, Service(RESULT, RESULT | change))
+    assert str(caught.value).startswith("error: results of ")
+    assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["rows"]) == 1
