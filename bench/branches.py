@@ -227,7 +227,7 @@ def branches_of(pair: Pair) -> dict[str, str]:
     problem, config = pair.problem, pair.config
     plan = plan_launch(problem, config, pair.sms)
     rows, columns = _last(problem.m, config.tile_m), _last(problem.n, config.tile_n)
-    piece = int(family.chunk_n(config.tile_n)) * problem.element_bytes // problem.out_bytes
+    piece = int(family.piece_n(config.tile_n, problem.out_bytes))
     clusters_m = plan.tiles_m // config.cluster_m
     return {
         **branches_of_key(pair.key),

@@ -19,6 +19,7 @@ from kernels.tensor_map import encode_tensor_map
 from solver.problem import VECTOR_BYTES
 
 _ATTRIBUTE = driver.CUfunction_attribute
+_LaunchAttribute = driver.CUlaunchAttributeID
 
 
 def address(array: Any) -> int:
@@ -170,10 +171,14 @@ def _launch_config(plan: LaunchPlan) -> Any:
     config.gridDimX, config.gridDimY, config.gridDimZ = plan.grid, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = plan.threads, 1, 1
     config.sharedMemBytes = plan.smem_bytes
+    # It may begin while the launch before it in the stream runs, and waits for its end itself.
+    attributes = [driver.CUlaunchAttribute()]
+    attributes[0].id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attributes[0].value.programmaticStreamSerializationAllowed = 1
     if plan.cluster > 1:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        cluster = attribute.value.clusterDim
+        attributes.append(driver.CUlaunchAttribute())
+        attributes[1].id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        cluster = attributes[1].value.clusterDim
         cluster.x, cluster.y, cluster.z = plan.cluster, 1, 1
-        config.attrs, config.numAttrs = [attribute], 1
+    config.attrs, config.numAttrs = attributes, len(attributes)
     return config

@@ -8,6 +8,7 @@ argument block.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,8 @@ ARGUMENTS = np.dtype(
         ("b_box_rows", "<i4"),
         ("a_tx_bytes", "<i4"),
         ("b_tx_bytes", "<i4"),
+        ("a_policy", "<i4"),
+        ("b_policy", "<i4"),
         ("c_by_tma", "<i4"),
         ("out_type", "<i4"),
         ("alpha", "<f4"),
@@ -53,7 +56,19 @@ ARGUMENTS = np.dtype(
         ("plain", "<i4"),
     ]
 )
-"""GemmArgs of the kernel: little-endian, naturally aligned, 120 bytes."""
+"""GemmArgs of the kernel: little-endian, naturally aligned, 128 bytes."""
+
+
+class CachePolicy(Enum):
+    """What the L2 does with an operand's lines: CachePolicy of the kernel.
+
+    Lines that one CTA or cluster reads, and no other, go first and leave room; an operand that all
+    others read again meanwhile goes last.
+    """
+
+    NORMAL = 0
+    EVICT_FIRST = 1
+    EVICT_LAST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,7 @@ class TileLoad:
     ``copies`` boxes; ``tx_bytes`` of the operand land in the slot in all, ``sharers`` CTAs of a
     cluster each loading their part for all of them. ``pitch`` is that of the matrix TMA reads:
     the operand's own, or, with ``copied``, that of an aligned copy made before the launch.
+    ``policy`` is what the L2 does with its lines.
     """
 
     box: Box
@@ -88,6 +104,7 @@ class TileLoad:
     tx_bytes: int
     pitch: int
     copied: bool
+    policy: CachePolicy
 
     @property
     def copy_bytes(self) -> int:
@@ -165,6 +182,8 @@ class LaunchPlan:
             "b_box_rows": self.b.box.box_rows,
             "a_tx_bytes": self.a.tx_bytes,
             "b_tx_bytes": self.b.tx_bytes,
+            "a_policy": self.a.policy.value,
+            "b_policy": self.b.policy.value,
             "c_by_tma": int(self.c_by_tma),
             "out_type": OUT_TYPES[self.problem.out],
             "alpha": alpha,
@@ -210,6 +229,7 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
             "m", f"makes {units} units of work; the kernel counts to {family.UNITS_MAX}"
         )
     split = config.split_k > 1
+    once_a, once_b = tiles_n == config.cluster_n, tiles_m == config.cluster_m
     return LaunchPlan(
         problem=problem,
         config=config,
@@ -228,6 +248,7 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
             config.tile_k,
             config.cluster_n,
             family.SWIZZLE_K,
+            _policy(once_a, once_b),
         ),
         b=_tile_load(
             problem,
@@ -236,12 +257,21 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
             int(requested_n(columns, problem)),
             config.tile_k,
             config.cluster_m,
-            int(family.chunk_n(config.tile_n)),
+            int(family.swizzle_n(config.tile_n)),
+            _policy(once_b, once_a),
         ),
         c=_c_box(problem, config) if stores_by_tma(problem) else None,
         workspace_bytes=4 * units * config.tile_m * config.tile_n if split else 0,
         counter_bytes=4 * tiles_m * tiles_n if split else 0,
     )
+
+
+def _policy(once: bool, other_once: bool) -> CachePolicy:
+    """``once``: each of the operand's tiles is read once in the launch, ``other_once`` the
+    other operand's."""
+    if once:
+        return CachePolicy.EVICT_FIRST
+    return CachePolicy.EVICT_LAST if other_once else CachePolicy.NORMAL
 
 
 def _row_bytes(pitch: int, element_bytes: int) -> int:
@@ -257,6 +287,7 @@ def _tile_load(
     tile_k: int,
     sharers: int,
     width: int,
+    policy: CachePolicy,
 ) -> TileLoad:
     """``requested`` rows (columns of B) of a tile; ``width``: of a subtile not K-major."""
     element = problem.element_bytes
@@ -275,19 +306,20 @@ def _tile_load(
         columns,
         columns * element,
     )
-    return TileLoad(box, copies, sharers, requested * tile_k * element, pitch, copied)
+    return TileLoad(box, copies, sharers, requested * tile_k * element, pitch, copied, policy)
 
 
 def _c_box(problem: Problem, config: Config) -> Box:
-    """C's pieces: as many elements as a staging buffer's row has bytes for."""
-    row_bytes = int(family.chunk_n(config.tile_n)) * problem.element_bytes
+    """C's pieces, swizzled where their rows are as long as a swizzle."""
     matrix = problem.c
+    columns = int(family.piece_n(config.tile_n, matrix.element_bytes))
+    row_bytes = columns * matrix.element_bytes
     return Box(
         problem.out,
         matrix.lines,
         matrix.length,
         _row_bytes(matrix.pitch, matrix.element_bytes),
         family.MMA_M,
-        row_bytes // matrix.element_bytes,
-        row_bytes,
+        columns,
+        row_bytes if row_bytes in SWIZZLE_BYTES else SWIZZLE_BYTES[0],
     )

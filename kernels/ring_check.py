@@ -109,7 +109,7 @@ def units_of(launch: Launch, cta: int) -> list[Unit]:
 def _pieces(plan: LaunchPlan, row: int, column: int) -> tuple[int, ...]:
     """Pieces of C that lie in a tile, for each warpgroup: 64 rows of a staging buffer's width."""
     config, problem = plan.config, plan.problem
-    width = int(family.chunk_n(config.tile_n)) * problem.element_bytes // problem.out_bytes
+    width = int(family.piece_n(config.tile_n, problem.out_bytes))
     across = -(-min(config.tile_n, problem.n - column) // width)
     rows = config.tile_m // config.math_warpgroups
     starts = range(row, row + config.tile_m, rows)

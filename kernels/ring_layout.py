@@ -74,10 +74,12 @@ class TileLayout:
 @dataclass(frozen=True, slots=True)
 class RingLayout:
     """A CTA's shared memory in bytes from its start: slots, staging buffers, full and empty
-    barriers, split-K flag. Operand b's tile follows operand a's in each slot."""
+    barriers, split-K flag. Operand b's tile follows operand a's in each slot; a staging buffer
+    has rows of ``staging_row`` bytes, which need not fill it."""
 
     stages: int
     tiles: dict[str, TileLayout]
+    staging: int
     staging_row: int
     buffers: int
 
@@ -91,7 +93,10 @@ class RingLayout:
                 "a": _tile(plan.a, problem.a_is_k_major, config.tile_m, config.tile_k),
                 "b": _tile(plan.b, problem.b_is_k_major, config.tile_n, config.tile_k),
             },
-            staging_row=int(family.chunk_n(config.tile_n)) * problem.element_bytes,
+            staging=family.MMA_M
+            * int(family.piece_n(config.tile_n, family.STAGED_BYTES))
+            * family.STAGED_BYTES,
+            staging_row=int(family.piece_n(config.tile_n, problem.out_bytes)) * problem.out_bytes,
             buffers=config.math_warpgroups * family.STAGING_BUFFERS,
         )
         if layout.flag + family.FLAG_BYTES != plan.smem_bytes:
@@ -102,11 +107,6 @@ class RingLayout:
     def slot(self) -> int:
         """Bytes of a slot."""
         return sum(tile.bytes for tile in self.tiles.values())
-
-    @property
-    def staging(self) -> int:
-        """Bytes of a staging buffer."""
-        return family.MMA_M * self.staging_row
 
     @property
     def barriers(self) -> int:

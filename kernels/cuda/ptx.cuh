@@ -88,6 +88,18 @@ __device__ __forceinline__ void named_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// ---- programmatic dependent launch: both do nothing where the launch was not told to overlap
+
+// Lets the stream's next launch begin as soon as every CTA of this one has said so or has ended.
+__device__ __forceinline__ void let_next_launch_begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// Returns once the launch before this one has ended and what it wrote is visible.
+__device__ __forceinline__ void wait_for_launch_before() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // ---- clusters
 
 __device__ __forceinline__ u32 cluster_ctas() {
@@ -103,6 +115,26 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
+// ---- what the L2 is to do with lines that a copy brings in
+
+__device__ __forceinline__ u64 cache_normally() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ u64 evict_first() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ __forceinline__ u64 evict_last() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // ---- bulk tensor copies
 
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
@@ -110,11 +142,11 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
 }
 
 __device__ __forceinline__ void tma_load(u32 destination, const TensorMap& map, u32 barrier,
-                                         int column, int row) {
+                                         int column, int row, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      " [%0], [%1, {%3, %4}], [%2];" ::"r"(destination),
-      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row)
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination),
+      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row), "l"(policy)
       : "memory");
 }
 
@@ -122,11 +154,12 @@ __device__ __forceinline__ void tma_load(u32 destination, const TensorMap& map, 
 // its shared memory and reports to its barrier.
 __device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap& map,
                                                    u32 barrier, int column, int row,
-                                                   unsigned short ctas) {
+                                                   unsigned short ctas, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination),
-      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row), "h"(ctas)
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(destination),
+      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row), "h"(ctas),
+      "l"(policy)
       : "memory");
 }
 

@@ -10,6 +10,9 @@
 // they share and multicasts it, so that a slot may be filled once every MATH warp of the
 // cluster has given it back.
 //
+// A launch may begin while the one before it in the stream runs (programmatic dependent launch): it
+// sets its barriers up, and touches no memory that others see before that one has ended.
+//
 // Rows of a tile beyond the (cut) TMA box keep whatever shared memory held. They feed only
 // rows and columns of the product that are never stored.
 #pragma once
@@ -31,7 +34,7 @@ __device__ __forceinline__ bool launch_is_sound(const GemmArgs& args, u32 base) 
          (args.dma_warps == 1 || args.dma_warps == 2) && args.split_k >= 1 &&
          args.split_k <= kMaxSplits &&
          args.split_k <= ceil_div(args.k, Shape::kTileK) && args.raster_group >= 1 &&
-         (Shape::kChunkN >= 16 || args.out_type != kOutFp32) && args.cluster_m >= 1 &&
+         (Shape::kSwizzleN >= 16 || args.out_type != kOutFp32) && args.cluster_m >= 1 &&
          args.cluster_n >= 1 && args.cluster_m * args.cluster_n <= kClusterMax &&
          ptx::cluster_ctas() == static_cast<u32>(args.cluster_m * args.cluster_n) &&
          (ceil_div(args.m, Shape::kTileM) & (args.cluster_m - 1)) == 0 &&
@@ -47,17 +50,23 @@ __device__ __forceinline__ bool launch_is_sound(const GemmArgs& args, u32 base) 
 // `along_k` and `across`: the tile's first element along k and along m or n.
 template <bool kMajor, int kWidth, int kSubtileBytes, bool kShared>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap& map, u32 full, int copies,
-                                          int first, int along_k, int across) {
+                                          int first, int along_k, int across, u64 policy) {
   u32 to = tile + first * kWidth * kElementBytes;
   int column = kMajor ? along_k : across;
   const int row = (kMajor ? across : along_k) + first;
   for (int copy = 0; copy < copies; ++copy, to += kSubtileBytes, column += kWidth) {
     if constexpr (kShared) {
-      ptx::tma_load_multicast(to, map, full, column, row, (1 << kClusterMax) - 1);
+      ptx::tma_load_multicast(to, map, full, column, row, (1 << kClusterMax) - 1, policy);
     } else {
-      ptx::tma_load(to, map, full, column, row);
+      ptx::tma_load(to, map, full, column, row, policy);
     }
   }
+}
+
+__device__ __forceinline__ u64 cache_policy(int policy) {
+  return policy == kEvictFirst  ? ptx::evict_first()
+         : policy == kEvictLast ? ptx::evict_last()
+                                : ptx::cache_normally();
 }
 
 // One elected lane of a DMA warp: loads A, B or both of every unit into the ring.
@@ -70,7 +79,9 @@ __device__ __forceinline__ void dma_role(const TensorMap& map_a, const TensorMap
   const int first_a = kSharedA ? schedule.rank() * args.a_box_rows : 0;
   const int first_b = kSharedB ? schedule.rank() * args.b_box_rows : 0;
   const int tx_bytes = (loads_a ? args.a_tx_bytes : 0) + (loads_b ? args.b_tx_bytes : 0);
+  const u64 policy_a = cache_policy(args.a_policy), policy_b = cache_policy(args.b_policy);
   RingCursor cursor;
+  ptx::wait_for_launch_before();
   for (u32 index = schedule.first(); index < schedule.units; index += schedule.stride()) {
     const Unit unit = schedule.unit(index);
     progress.unit(index);
@@ -85,12 +96,12 @@ __device__ __forceinline__ void dma_role(const TensorMap& map_a, const TensorMap
       if (loads_a) {
         load_tile<Shape::kAKMajor, Shape::kWidthA, Shape::kSubtileABytes, kSharedA>(
             memory.slot_a(cursor.slot), map_a, full, Shape::kAKMajor ? kSubtiles : args.a_copies,
-            first_a, k, unit.row);
+            first_a, k, unit.row, policy_a);
       }
       if (loads_b) {
         load_tile<Shape::kBKMajor, Shape::kWidthB, Shape::kSubtileBBytes, kSharedB>(
             memory.slot_b(cursor.slot), map_b, full, Shape::kBKMajor ? kSubtiles : args.b_copies,
-            first_b, k, unit.column);
+            first_b, k, unit.column, policy_b);
       }
       cursor.advance(memory.stages);
     }
@@ -147,6 +158,7 @@ __device__ __forceinline__ void math_role(const TensorMap& map_c, const GemmArgs
   const Schedule<Shape> schedule(args);
   RingCursor cursor;
   int buffer = 0;
+  ptx::wait_for_launch_before();
   float acc[Shape::kBlocks][Shape::kAccumulators];
 #pragma unroll 1
   for (u32 index = schedule.first(); index < schedule.units; index += schedule.stride()) {
@@ -197,6 +209,7 @@ __device__ __forceinline__ void gemm(const TensorMap& map_a, const TensorMap& ma
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
   const int lane = threadIdx.x % kWarpThreads;
   Progress(args.progress, warp, lane == 0).at(kSetUp);
+  ptx::let_next_launch_begin();
   if (warp == Shape::kMathWarps) {
     if (lane == 0) {
       ptx::prefetch_tensor_map(map_a);

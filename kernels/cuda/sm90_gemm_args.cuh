@@ -8,6 +8,9 @@ namespace warpwright {
 // What C is stored as; the numbers are the launch plan's.
 enum OutType : int { kOutBf16 = 0, kOutFp16 = 1, kOutFp32 = 2 };
 
+// What the L2 does with an operand's lines; the numbers are the launch plan's.
+enum CachePolicy : int { kCacheNormally = 0, kEvictFirst = 1, kEvictLast = 2 };
+
 // Kernel argument block; kernels/launch_plan.py fills it field by field.
 struct GemmArgs {
   void* c;             // m×n row-major
@@ -28,12 +31,14 @@ struct GemmArgs {
   int b_box_rows;
   int a_tx_bytes;      // bytes of A that land in a slot, the peer's share included
   int b_tx_bytes;
+  int a_policy;        // CachePolicy
+  int b_policy;
   int c_by_tma;        // 0 where rows of C don't start or end on 16 bytes: element by element
   int out_type;        // OutType
   float alpha, beta;   // C = alpha·A·B + beta·C; C is not read where beta is 0
   int plain;           // 1 where C is of the operands' type, by TMA, alpha 1 and beta 0
 };
-static_assert(sizeof(GemmArgs) == 120, "the launch plan packs 120 bytes");
+static_assert(sizeof(GemmArgs) == 128, "the launch plan packs 128 bytes");
 
 constexpr int kWarpThreads = 32;
 constexpr int kWarpgroupThreads = 128;
@@ -51,7 +56,20 @@ constexpr int kTileAlignment = 1024;  // the 128-byte swizzle repeats every 1,02
 
 __device__ __forceinline__ constexpr int ceil_div(int a, int b) { return (a - 1) / b + 1; }
 __device__ __forceinline__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
-__device__ __forceinline__ constexpr int largest_chunk(int tile_n) {
+// Columns of a piece of 16-bit output: the most, 104 at most, that divide the tile and are either
+// a power of two, up to 64, or an odd number of eights. Rows of an odd number of 16 bytes meet no
+// bank twice in eight rows; rows of 128, 64 or 32 bytes are swizzled.
+__device__ __forceinline__ constexpr int piece_columns(int tile_n) {
+  for (int columns = 104; columns > 8; columns -= 8) {
+    const bool is_odd = columns / 8 % 2 == 1;
+    if (tile_n % columns == 0 && (is_odd || columns == 64 || columns == 32 || columns == 16)) {
+      return columns;
+    }
+  }
+  return 8;
+}
+// Columns of a swizzled row of as many bytes as the tile's width allows.
+__device__ __forceinline__ constexpr int swizzle_columns(int tile_n) {
   return tile_n % 64 == 0 ? 64 : tile_n % 32 == 0 ? 32 : tile_n % 16 == 0 ? 16 : 8;
 }
 
@@ -69,17 +87,18 @@ struct GemmShape {
   static constexpr bool kMmaInFlight = MmaInFlight != 0;
   static constexpr int kBlocks = TileM / (kBlockRows * MathWarpgroups);  // per warpgroup
   static constexpr int kAccumulators = TileN / 2;  // per thread and 64-row block
-  static constexpr int kChunkN = largest_chunk(TileN);
+  static constexpr int kPieceN = piece_columns(TileN);      // of C in 16 bits
+  static constexpr int kSwizzleN = swizzle_columns(TileN);  // of B where n is contiguous
   static constexpr int kMathWarps = MathWarpgroups * kWarpgroupWarps;
   static constexpr int kMathThreads = MathWarpgroups * kWarpgroupThreads;
   static constexpr int kMaxThreads =
       kMathThreads + (kRegisterSplit ? kWarpgroupThreads : 2 * kWarpThreads);
 
   // A tile is a row of subtiles, each as wide as the swizzle: 64 elements of k by all of the
-  // tile's rows where the operand is contiguous in k; 64 rows (a chunk of B's) by all of its k
+  // tile's rows where the operand is contiguous in k; 64 rows (B: kSwizzleN) by all of its k
   // where it is contiguous in m or n.
   static constexpr int kWidthA = kSubtileDepth;
-  static constexpr int kWidthB = BKMajor ? kSubtileDepth : kChunkN;
+  static constexpr int kWidthB = BKMajor ? kSubtileDepth : kSwizzleN;
   static constexpr int kLinesA = AKMajor ? TileM : TileK;
   static constexpr int kLinesB = BKMajor ? TileN : TileK;
   static constexpr int kSubtileABytes = kLinesA * kWidthA * kElementBytes;
@@ -87,11 +106,11 @@ struct GemmShape {
   static constexpr int kTileABytes = TileM * TileK * kElementBytes;
   static constexpr int kTileBBytes = TileN * TileK * kElementBytes;
   static constexpr int kSlotBytes = kTileABytes + kTileBBytes;
-  static constexpr int kStagingBytes = kBlockRows * kChunkN * kElementBytes;  // one buffer
+  static constexpr int kStagingBytes = kBlockRows * kPieceN * kElementBytes;  // one buffer
 
   static_assert(TileM % (kBlockRows * MathWarpgroups) == 0, "whole 64-row blocks per warpgroup");
   static_assert(TileK % kSubtileDepth == 0, "whole swizzled rows");
-  static_assert(BKMajor || kChunkN >= 16, "wgmma transposes from swizzled rows only");
+  static_assert(BKMajor || kSwizzleN >= 16, "wgmma transposes from swizzled rows only");
   static_assert(kSubtileABytes % kTileAlignment == 0 && kSubtileBBytes % kTileAlignment == 0 &&
                     kStagingBytes % kTileAlignment == 0,
                 "every tile starts on the swizzle's period");

@@ -70,57 +70,64 @@ __device__ __forceinline__ bool reduce_splits(
   return true;
 }
 
-// A piece of C on its way through a staging buffer: 64 rows of kColumns elements, in rows of
-// kChunkN 16-bit elements' bytes, 16-byte pieces swizzled over the row's own width as TMA expects.
-// A chunk of 16-bit elements takes one, a chunk of 32-bit ones two.
+// A piece of C on its way through a staging buffer: 64 rows of kColumns elements. Rows of 128, 64
+// and 32 bytes have their 16-byte quads swizzled over their own width, as TMA expects.
 template <typename Shape, typename Element_>
 struct Staged {
   using Element = Element_;
-  static constexpr int kRowBytes = Shape::kChunkN * kElementBytes;
-  static constexpr int kColumns = kRowBytes / static_cast<int>(sizeof(Element));
-  static constexpr u32 kPieces = kRowBytes / 16;
-  static constexpr int kPerPiece = 16 / static_cast<int>(sizeof(Element));
+  // Four bytes an element: a row is no longer than a swizzle, and half of a piece.
+  static constexpr int kColumns = sizeof(Element) == 2 ? Shape::kPieceN : Shape::kSwizzleN / 2;
+  static constexpr int kRowBytes = kColumns * static_cast<int>(sizeof(Element));
+  static constexpr u32 kQuads = kRowBytes / 16;
+  static constexpr int kPerQuad = 16 / static_cast<int>(sizeof(Element));
+  static constexpr bool kSwizzled = kQuads == 8 || kQuads == 4 || kQuads == 2;
 
   static __device__ __forceinline__ u32 swizzle(u32 row) {
-    return (row * kRowBytes / 128) % kPieces;
+    return kSwizzled ? (row * kRowBytes / 128) % kQuads : 0;
   }
   static __device__ __forceinline__ u32 address(u32 staging, u32 row, u32 column) {
-    const u32 piece = (column / kPerPiece) ^ swizzle(row);
-    return staging + row * kRowBytes + piece * 16 + column % kPerPiece * sizeof(Element);
+    const u32 quad = (column / kPerQuad) ^ swizzle(row);
+    return staging + row * kRowBytes + quad * 16 + column % kPerQuad * sizeof(Element);
   }
 };
+
+// Rounds 8×8 blocks into the staging buffer by one instruction: two down, kAcross to the right.
+template <typename Element, bool kAdd, int kAcross>
+__device__ __forceinline__ void stage_blocks(const float* acc, u32 address, float beta) {
+  u32 packed[2 * kAcross];
+  if constexpr (kAdd) ptx::ldmatrix(address, packed);
+#pragma unroll
+  for (int i = 0; i < 2 * kAcross; ++i) {
+    float low = acc[2 * i], high = acc[2 * i + 1];
+    if constexpr (kAdd) {
+      float old_low, old_high;
+      Element::unpack(packed[i], old_low, old_high);
+      low += beta * old_low;
+      high += beta * old_high;
+    }
+    packed[i] = Element::pack(low, high);
+  }
+  ptx::stmatrix(address, packed);
+}
 
 // Rounds this warp's 16 rows of a piece into the staging buffer; with kAdd, what is there times
 // beta is added first.
 template <typename Shape, typename Element, bool kAdd>
 __device__ __forceinline__ void stage16(const float* acc, u32 staging, int thread, float beta) {
   using Piece = Staged<Shape, unsigned short>;
-  // 8×8 blocks of one instruction: two down, and two to the right where there are as many.
-  constexpr int kAcross = Piece::kPieces == 1 ? 1 : 2;
   const u32 lane = thread % kWarpThreads;
   // Lane l addresses row l % 8 of block l / 8; blocks go down first, then right.
   const u32 row = thread / kWarpThreads * 16 + lane % 16;
   const u32 row_address = staging + row * Piece::kRowBytes;
   const u32 swizzle = Piece::swizzle(row);
 #pragma unroll
-  for (u32 piece = 0; piece < Piece::kPieces; piece += kAcross) {
-    const u32 right = kAcross == 1 ? 0 : lane / 16;
-    const u32 address = row_address + ((piece + right) ^ swizzle) * 16;
-    const float* d = acc + piece * 4;
-    u32 packed[2 * kAcross];
-    if constexpr (kAdd) ptx::ldmatrix(address, packed);
-#pragma unroll
-    for (int i = 0; i < 2 * kAcross; ++i) {
-      float low = d[2 * i], high = d[2 * i + 1];
-      if constexpr (kAdd) {
-        float old_low, old_high;
-        Element::unpack(packed[i], old_low, old_high);
-        low += beta * old_low;
-        high += beta * old_high;
-      }
-      packed[i] = Element::pack(low, high);
-    }
-    ptx::stmatrix(address, packed);
+  for (u32 quad = 0; quad + 1 < Piece::kQuads; quad += 2) {
+    const u32 address = row_address + ((quad + lane / 16) ^ swizzle) * 16;
+    stage_blocks<Element, kAdd, 2>(acc + quad * 4, address, beta);
+  }
+  if constexpr (Piece::kQuads % 2 == 1) {
+    constexpr u32 kLast = Piece::kQuads - 1;
+    stage_blocks<Element, kAdd, 1>(acc + kLast * 4, row_address + (kLast ^ swizzle) * 16, beta);
   }
 }
 
@@ -282,8 +289,8 @@ __device__ __forceinline__ void store_tile(
       for (int i = 0; i < Shape::kAccumulators; ++i) acc[block][i] *= args.alpha;
     }
   }
-  // A chunk of 8 columns has no whole 8×8 block in its half: no fp32.
-  if constexpr (Shape::kChunkN >= 16) {
+  // A swizzled row of 8 columns has no whole 8×8 block in its half: no fp32.
+  if constexpr (Shape::kSwizzleN >= 16) {
     if (args.out_type == kOutFp32) {
       store_pieces<Shape, GeneralStore<Shape, u32>>(acc, args, map_c, memory, unit, warpgroup,
                                                     thread, buffer);

@@ -93,11 +93,17 @@ struct Mma;
 #define WW_REGS_8 WW_REGS_4 ",%4,%5,%6,%7"
 #define WW_REGS_12 WW_REGS_8 ",%8,%9,%10,%11"
 #define WW_REGS_16 WW_REGS_12 ",%12,%13,%14,%15"
+#define WW_REGS_20 WW_REGS_16 ",%16,%17,%18,%19"
 #define WW_REGS_24 WW_REGS_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define WW_REGS_28 WW_REGS_24 ",%24,%25,%26,%27"
 #define WW_REGS_32 WW_REGS_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define WW_REGS_36 WW_REGS_32 ",%32,%33,%34,%35"
 #define WW_REGS_40 WW_REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define WW_REGS_44 WW_REGS_40 ",%40,%41,%42,%43"
 #define WW_REGS_48 WW_REGS_40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define WW_REGS_52 WW_REGS_48 ",%48,%49,%50,%51"
 #define WW_REGS_56 WW_REGS_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define WW_REGS_60 WW_REGS_56 ",%56,%57,%58,%59"
 #define WW_REGS_64 WW_REGS_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define WW_REGS_72 WW_REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
 #define WW_REGS_80 WW_REGS_72 ",%72,%73,%74,%75,%76,%77,%78,%79"
@@ -115,11 +121,17 @@ struct Mma;
 #define WW_OUT_8 WW_OUT_4, WW_ACC_4(4)
 #define WW_OUT_12 WW_OUT_8, WW_ACC_4(8)
 #define WW_OUT_16 WW_OUT_12, WW_ACC_4(12)
+#define WW_OUT_20 WW_OUT_16, WW_ACC_4(16)
 #define WW_OUT_24 WW_OUT_16, WW_ACC_8(16)
+#define WW_OUT_28 WW_OUT_24, WW_ACC_4(24)
 #define WW_OUT_32 WW_OUT_24, WW_ACC_8(24)
+#define WW_OUT_36 WW_OUT_32, WW_ACC_4(32)
 #define WW_OUT_40 WW_OUT_32, WW_ACC_8(32)
+#define WW_OUT_44 WW_OUT_40, WW_ACC_4(40)
 #define WW_OUT_48 WW_OUT_40, WW_ACC_8(40)
+#define WW_OUT_52 WW_OUT_48, WW_ACC_4(48)
 #define WW_OUT_56 WW_OUT_48, WW_ACC_8(48)
+#define WW_OUT_60 WW_OUT_56, WW_ACC_4(56)
 #define WW_OUT_64 WW_OUT_56, WW_ACC_8(56)
 #define WW_OUT_72 WW_OUT_64, WW_ACC_8(64)
 #define WW_OUT_80 WW_OUT_72, WW_ACC_8(72)
@@ -152,11 +164,17 @@ WW_MMA(8, 4, 4, 5, 6, 7, 8)
 WW_MMA(16, 8, 8, 9, 10, 11, 12)
 WW_MMA(24, 12, 12, 13, 14, 15, 16)
 WW_MMA(32, 16, 16, 17, 18, 19, 20)
+WW_MMA(40, 20, 20, 21, 22, 23, 24)
 WW_MMA(48, 24, 24, 25, 26, 27, 28)
+WW_MMA(56, 28, 28, 29, 30, 31, 32)
 WW_MMA(64, 32, 32, 33, 34, 35, 36)
+WW_MMA(72, 36, 36, 37, 38, 39, 40)
 WW_MMA(80, 40, 40, 41, 42, 43, 44)
+WW_MMA(88, 44, 44, 45, 46, 47, 48)
 WW_MMA(96, 48, 48, 49, 50, 51, 52)
+WW_MMA(104, 52, 52, 53, 54, 55, 56)
 WW_MMA(112, 56, 56, 57, 58, 59, 60)
+WW_MMA(120, 60, 60, 61, 62, 63, 64)
 WW_MMA(128, 64, 64, 65, 66, 67, 68)
 WW_MMA(144, 72, 72, 73, 74, 75, 76)
 WW_MMA(160, 80, 80, 81, 82, 83, 84)

@@ -26,6 +26,7 @@ SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
+STAGED_BYTES = 2  # of an element that a staging buffer is sized for
 STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
@@ -39,7 +40,8 @@ TILE_SHAPES = (
     (256, 2),
     (192, 3),
 )  # (tile_m, math_warpgroups)
-TILE_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
+TILE_N = (*range(8, 128, 8), *range(128, 257, 16))
+PIECES_N = (8, 16, 24, 32, 40, 56, 64, 72, 88, 104)  # columns of a piece of 16-bit output
 TILE_K = (64, 128)
 STAGES = tuple(range(2, 13))
 MMA_IN_FLIGHT = (0, 1)
@@ -124,9 +126,24 @@ def usable_slots(columns: Mapping[str, Any]) -> Any:
     return columns["stages"] - columns["mma_in_flight"]
 
 
-def chunk_n(tile_n: Any) -> Any:
-    """Columns of one epilogue chunk: the widest of 64, 32, 16, 8 that divides tile_n."""
+def swizzle_n(tile_n: Any) -> Any:
+    """Columns of the widest swizzled row, of 64, 32, 16 or 8, that divides tile_n: how wide rows of
+    B are where it is contiguous in n."""
     return np.gcd(tile_n, 64)
+
+
+def piece_n(tile_n: Any, out_bytes: int) -> Any:
+    """Columns of a piece of C, elements of ``out_bytes``, on its way through a staging buffer.
+
+    In 16 bits the most of PIECES_N that divide tile_n: rows that eight threads store to without
+    meeting a bank twice, an odd number of 16 bytes or swizzled. In 32 bits half a swizzled row.
+    """
+    if out_bytes > STAGED_BYTES:
+        return swizzle_n(tile_n) // 2
+    columns = np.full(np.shape(tile_n), PIECES_N[0])
+    for width in PIECES_N[1:]:
+        columns = np.where(tile_n % width == 0, width, columns)
+    return columns
 
 
 def threads(columns: Mapping[str, Any]) -> Any:
@@ -154,8 +171,8 @@ def smem_bytes(columns: Mapping[str, Any], element_bytes: int) -> Any:
         columns["math_warpgroups"]
         * STAGING_BUFFERS
         * MMA_M
-        * chunk_n(columns["tile_n"])
-        * element_bytes
+        * piece_n(columns["tile_n"], STAGED_BYTES)
+        * STAGED_BYTES
     )
     ring = columns["stages"] * stage_bytes(columns, element_bytes)
     return ring + staging + 2 * BARRIER_BYTES * columns["stages"] + FLAG_BYTES

@@ -226,7 +226,7 @@ def work_cost(
         for name, matrix in (("a", problem.a), ("b", problem.b))
     )
     # B not contiguous in k comes in rows of a chunk, and short rows take longer per byte.
-    b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.chunk_n(bn)
+    b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.swizzle_n(bn)
     b_narrow = LINE_BYTES / b_row_bytes - 1
     own = (
         (
@@ -304,7 +304,7 @@ def work_cost(
     )
 
     # Epilogue of one unit, and what follows the last.
-    pieces = blocks * (bn // family.chunk_n(bn)) * (problem.out_bytes // size)
+    pieces = blocks * (bn // family.piece_n(bn, problem.out_bytes))
     wide = problem.out_bytes > size
     by_elements = not stores_by_tma(problem)
     store = (

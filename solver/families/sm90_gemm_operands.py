@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from solver.families.sm90_gemm import BOX_STEP, SWIZZLE_K, chunk_n
+from solver.families.sm90_gemm import BOX_STEP, SWIZZLE_K, swizzle_n
 from solver.problem import VECTOR_BYTES, Matrix, Problem
 
 
@@ -17,14 +17,22 @@ def requested_m(columns: Mapping[str, Any], problem: Problem) -> Any:
     Rounded up to BOX_STEP for each CTA of a cluster that shares the tile, or to the swizzle's
     width where A is contiguous along m.
     """
-    step = BOX_STEP * columns["cluster_n"] if problem.a_is_k_major else SWIZZLE_K
+    step = _shared_step(columns["cluster_n"]) if problem.a_is_k_major else SWIZZLE_K
     return np.minimum(columns["tile_m"], -(-problem.m // step) * step)
 
 
 def requested_n(columns: Mapping[str, Any], problem: Problem) -> Any:
-    """Columns of B that are asked for a tile, as ``requested_m``; the swizzle is a chunk wide."""
-    step = BOX_STEP * columns["cluster_m"] if problem.b_is_k_major else chunk_n(columns["tile_n"])
+    """Columns of B that are asked for a tile, as ``requested_m``."""
+    if problem.b_is_k_major:
+        step = _shared_step(columns["cluster_m"])
+    else:
+        step = swizzle_n(columns["tile_n"])
     return np.minimum(columns["tile_n"], -(-problem.n // step) * step)
+
+
+def _shared_step(sharers: Any) -> Any:
+    """What lines of a tile are asked for in: each sharer's part starts where the swizzle does."""
+    return np.where(sharers > 1, BOX_STEP * sharers, 1)
 
 
 def stores_by_tma(problem: Problem) -> bool:
