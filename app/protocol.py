@@ -22,7 +22,7 @@ from solver.ring.explore import explore_epilogue, explore_ring
 from solver.ring.program import Copy, Ring
 from solver.ring.split import explore_split
 from solver.ring.state import Fault
-from solver.z3_ring import prove_ring, prove_split
+from solver.z3_ring import prove_launches, prove_ring, prove_split
 
 ITERATIONS = (4, 2)  # of two units of work, whose every order is tried
 PIECES = 3  # of C in a warpgroup's part of each of two tiles: one more than it has buffers
@@ -160,11 +160,12 @@ def _try_epilogue(of: tuple[int, Epilogue]) -> _Tried:
 
 
 def _try_split(warpgroups: int) -> _Tried:
-    prove_split()
+    lemmas = (prove_split(), prove_launches())
     ring = Ring(2, warpgroups, ((Copy(1),),), False)
     tried = [_tried(explore_split(Cta(ring, Epilogue(splits)), splits)) for splits in SPLITS]
     faults = [each.fault for each in tried if each.fault]
-    return _Tried(sum(each.states for each in tried), 1, faults[0] if faults else "")
+    states = sum(each.states for each in tried)
+    return _Tried(states, len(lemmas), faults[0] if faults else "")
 
 
 def _tried(outcome: Fault | int, lemmas: int = 0) -> _Tried:

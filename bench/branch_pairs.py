@@ -71,12 +71,14 @@ def _meetings(key: CompileKey) -> set[tuple[Any, ...]]:
     """What a choice of keys should have together: every tile that there is, and each layout
     with every way of tiling."""
     tile, n, k = (key.tile_m, key.math_warpgroups), key.tile_n, key.tile_k
-    chunk, flight, split = int(family.chunk_n(n)), key.mma_in_flight, key.register_split
+    swizzle, flight, split = int(family.swizzle_n(n)), key.mma_in_flight, key.register_split
+    piece = int(family.piece_n(n, family.STAGED_BYTES))
     return {
         ("tile", tile, n),
         ("layout, tile_n", key.layout, n),
-        ("layout, tile, chunk", key.layout, tile, chunk),
-        ("layout, chunk, way", key.layout, chunk, flight, split),
+        ("layout, tile, swizzle", key.layout, tile, swizzle),
+        ("layout, swizzle, way", key.layout, swizzle, flight, split),
+        ("piece, way", piece, flight, split),
         ("layout, tile_k", key.dtype, key.layout, k, flight),
         ("tile, way", tile, k, flight, split),
         ("dtype, tile", key.dtype, tile, split),
@@ -169,8 +171,8 @@ class _Draw:
 
     def _rows(self) -> int:
         tile_m = self.key.tile_m
-        if tile_m == family.MMA_M and self.rng.random() < 0.3:
-            return self.rng.choice([1, self.rng.randint(2, 63)])
+        if tile_m == family.MMA_M and self.rng.random() < 0.4:
+            return self.rng.choice([1, 1, self.rng.randint(2, 63), 8 * self.rng.randint(1, 7)])
         return self._extent(tile_m, tile_m - family.MMA_M)
 
     def _columns(self, out: str) -> int:
@@ -188,9 +190,10 @@ class _Draw:
         a smaller tile would do."""
         rng = self.rng
         most = (LARGE_EXTENT_MAX if self.large else EXTENT_MAX) // tile
-        tiles = min(most, rng.choice([1, 2, 2, 3, 4, 4, 5, 6, 12 if self.large else 8]))
+        tiles = min(most, rng.choice([1, 1, 2, 2, 3, 4, 4, 5, 6, 12 if self.large else 8]))
         low = too_few + 1 if tiles == 1 else 1
-        last = rng.choice([tile, low, rng.randint(low, tile), rng.randint(low, tile) // 8 * 8])
+        some = rng.randint(low, tile)
+        last = rng.choice([tile, low, some, some // 8 * 8, min(tile, too_few + 8)])
         return tile * (tiles - 1) + max(low, last)
 
     def _depth(self, stages: int, split: int) -> int:

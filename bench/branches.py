@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from kernels.launch_plan import LaunchPlan, TileLoad, plan_launch
+from kernels.launch_plan import CachePolicy, LaunchPlan, TileLoad, plan_launch
 from solver.config import Config
 from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm import CompileKey
@@ -50,7 +50,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "out": ("bf16", "fp16", "fp32"),
     "tile": tuple(f"{m}x{w}" for m, w in family.TILE_SHAPES),
     "tile_n": tuple(map(str, family.TILE_N)),
-    "chunk": ("8", "16", "32", "64"),
+    "swizzle": ("8", "16", "32", "64"),
+    "piece": tuple(map(str, family.PIECES_N)),
     "tile_k": tuple(map(str, family.TILE_K)),
     "in_flight": ("0", "1"),
     "register_split": ("0", "1"),
@@ -72,8 +73,10 @@ AXES: dict[str, tuple[str, ...]] = {
     "a_gap": ("no", "yes"),
     "b_gap": ("no", "yes"),
     "c_gap": ("no", "yes"),
-    "a_box": ("whole", "cut"),
-    "b_box": ("whole", "cut"),
+    "a_box": ("whole", "cut", "part"),
+    "b_box": ("whole", "cut", "part"),
+    "a_policy": ("normal", "first", "last"),
+    "b_policy": ("normal", "first", "last"),
     "edge_m": ("no", "yes"),
     "edge_n": ("no", "yes"),
     "edge_k": ("no", "yes"),
@@ -85,6 +88,9 @@ AXES: dict[str, tuple[str, ...]] = {
 }
 """Every branch: the values of each axis.
 
+swizzle     columns of the widest swizzled row that divides tile_n: how wide rows of B are where it
+            is contiguous in n, and twice a piece of fp32 output
+piece       columns of a piece of 16-bit output in a staging buffer
 shares      k of a split tile: not split, in equal parts, in unequal ones, one k-iteration each
 units       of work a CTA walks
 ring        k-iterations of a CTA against its slots: not more, more, more than twice as many
@@ -94,7 +100,9 @@ a_load      A as it lies (on whole lines, odd pitch, one line of whatever pitch)
             which TMA can't store either where its rows end on no whole 16 bytes (ragged)
 told        the problem's layout is the kernel's, or another that means the same memory (a single
             row or column with nothing in between lies along k whatever its layout says)
-a_box       whether the TMA box is cut to the rows there are
+a_box       whether the TMA box is cut to the rows there are: to whole periods of the swizzle, of
+            eight rows, or to a part of the last
+a_policy    what the L2 does with A's lines: as usual, or they are the first or last to go
 blocks      64-row blocks of the last tile that lie wholly outside and are left out
 pieces      the same for epilogue pieces along n
 m, n, k     1, less than a swizzled row of 64, or more
@@ -105,9 +113,10 @@ MEETINGS: tuple[tuple[str, ...], ...] = (
     ("dtype", "layout", "tile_k", "in_flight"),
     ("dtype", "tile", "register_split"),
     ("layout", "tile_n"),
-    ("layout", "tile", "chunk"),
+    ("layout", "tile", "swizzle"),
+    ("layout", "piece"),
     ("layout", "cluster", "tile_k", "dma_warps"),
-    ("layout", "cluster", "chunk"),
+    ("layout", "cluster", "swizzle"),
     ("layout", "cluster", "a_copied", "b_copied"),
     ("dtype", "layout", "a_copied", "b_copied"),
     ("layout", "a_load"),
@@ -124,14 +133,22 @@ MEETINGS: tuple[tuple[str, ...], ...] = (
     ("m", "n", "k"),
     ("a_load", "b_load"),
     ("a_box", "b_box", "layout"),
+    ("a_policy", "b_policy", "layout"),
+    ("a_policy", "b_policy", "cluster", "dma_warps"),
+    ("a_policy", "b_policy", "split"),
     ("tile", "tile_n"),
     ("tile", "in_flight", "register_split", "dma_warps"),
     ("tile", "cluster", "split"),
     ("tile", "out", "c_path"),
     ("tile", "blocks", "c_path"),
-    ("chunk", "out", "c_path", "c_gap"),
-    ("chunk", "out", "pieces"),
-    ("chunk", "edge_n", "c_path"),
+    ("tile", "piece"),
+    ("swizzle", "out", "c_path", "c_gap"),
+    ("piece", "out", "c_path"),
+    ("piece", "out", "pieces"),
+    ("piece", "c_path", "c_gap"),
+    ("piece", "edge_n", "c_path"),
+    ("piece", "cluster"),
+    ("piece", "split"),
     ("tile_n", "cluster"),
     ("tile_n", "out"),
     ("out", "c_why"),
@@ -153,21 +170,35 @@ MEETINGS: tuple[tuple[str, ...], ...] = (
 
 _NARROW = tuple(str(n) for n in family.TILE_N if n % family.WIDE_STEP_N)
 _COPIED = ("pitch", "offset", "both")
+_POLICIES = {
+    CachePolicy.NORMAL: "normal",
+    CachePolicy.EVICT_FIRST: "first",
+    CachePolicy.EVICT_LAST: "last",
+}
 IMPOSSIBLE: tuple[dict[str, tuple[str, ...]], ...] = (
     *(
         {axis: values, **other}
-        for axis, values in (("chunk", ("8",)), ("tile_n", _NARROW))
+        for axis, values in (("swizzle", ("8",)), ("piece", ("8",)), ("tile_n", _NARROW))
         for other in ({"out": ("fp32",)}, {"cluster": ("2x1",)})
     ),
     # the CTAs of a cluster have a tile each
     {"cluster": ("2x1",), "m": ("1", "few")},
-    {"cluster": ("2x1",), "a_box": ("cut",)},
+    {"cluster": ("2x1",), "a_box": ("cut", "part")},
     {"cluster": ("1x2",), "n": ("1",)},
+    # halves of a tile of A are cut by whole periods
+    {"cluster": ("1x2",), "a_box": ("part",)},
     # halves of a tile of B are cut by 16 columns, and there is a tile for each multiple of 16
-    {"cluster": ("2x1", "1x2"), "b_box": ("cut",)},
+    {"cluster": ("2x1", "1x2"), "b_box": ("cut", "part")},
     # no tile is wider than m or n needs, so that one which isn't K-major is never cut
-    {"a_box": ("cut",), "layout": ("nn", "nt")},
-    {"b_box": ("cut",), "layout": ("nt", "tt")},
+    {"a_box": ("cut", "part"), "layout": ("nn", "nt")},
+    {"b_box": ("cut", "part"), "layout": ("nt", "tt")},
+    # an operand is read once, and the other again meanwhile or not; or neither is
+    {"a_policy": ("normal",), "b_policy": ("first", "last")},
+    {"a_policy": ("first",), "b_policy": ("normal",)},
+    {"a_policy": ("last",), "b_policy": ("normal", "last")},
+    # the narrowest tiles are one piece of 16 bits, and TMA stores whole rows of the narrowest
+    {"piece": ("8", "16"), "pieces": ("skipped",), "out": ("bf16", "fp16")},
+    {"piece": ("8",), "edge_n": ("yes",), "c_path": ("tma",)},
     # a 64-row tile is one block
     {"blocks": ("skipped",), "tile": ("64x1",)},
     {"stages": ("2",), "in_flight": ("1",)},
@@ -215,7 +246,8 @@ def branches_of_key(key: CompileKey) -> dict[str, str]:
         "layout": key.layout,
         "tile": f"{key.tile_m}x{key.math_warpgroups}",
         "tile_n": str(key.tile_n),
-        "chunk": str(family.chunk_n(key.tile_n)),
+        "swizzle": str(family.swizzle_n(key.tile_n)),
+        "piece": str(family.piece_n(key.tile_n, family.STAGED_BYTES)),
         "tile_k": str(key.tile_k),
         "in_flight": str(key.mma_in_flight),
         "register_split": str(key.register_split),
@@ -256,8 +288,10 @@ def branches_of(pair: Pair) -> dict[str, str]:
         "a_gap": _yes(problem.a.pitch > problem.a.length),
         "b_gap": _yes(problem.b.pitch > problem.b.length),
         "c_gap": _yes(problem.c.pitch > problem.c.length),
-        "a_box": _box(plan.a, config.tile_m * config.tile_k * problem.element_bytes),
-        "b_box": _box(plan.b, config.tile_n * config.tile_k * problem.element_bytes),
+        "a_box": _box(plan.a, config.tile_m, config.tile_k * problem.element_bytes),
+        "b_box": _box(plan.b, config.tile_n, config.tile_k * problem.element_bytes),
+        "a_policy": _POLICIES[plan.a.policy],
+        "b_policy": _POLICIES[plan.b.policy],
         "edge_m": _yes(rows < config.tile_m),
         "edge_n": _yes(columns < config.tile_n),
         "edge_k": _yes(problem.k % config.tile_k),
@@ -316,5 +350,7 @@ def _lies(matrix: Matrix) -> str:
     return "odd" if pitch_bytes % LINE_BYTES else "direct"
 
 
-def _box(load: TileLoad, tile_bytes: int) -> str:
-    return "cut" if load.tx_bytes < tile_bytes else "whole"
+def _box(load: TileLoad, lines: int, line_bytes: int) -> str:
+    """How many of a tile's rows, or columns of B, are asked for."""
+    asked = load.tx_bytes // line_bytes
+    return "whole" if asked == lines else "part" if asked % family.BOX_STEP else "cut"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from kernels.barrier_collect import Collector, Handler, by_value, outside, refuse, signed
 from kernels.barrier_steps import BoxStore, CountAt, LoadElements, StoreElements
@@ -59,6 +60,11 @@ class Epilogue:
         self._collector = collector
         self._last_split = last_split
         self._adds = beta != 0
+        # Bytes that were staged of each row of each buffer, and read of C in it, in all pieces.
+        rows = layout.buffers, family.MMA_M
+        self._done = {kind: np.zeros(rows, np.int64) for kind in (Stage, ReadFilled)}
+        # The element of a piece that each thread has brought this far, -1: none.
+        self._carried = np.full(plan.threads, -1, np.int64)
         each = collector.each
         self.handlers: dict[str, Handler] = {
             STORE_TILE: each(self._store),
@@ -96,22 +102,77 @@ class Epilogue:
     def _staged(self, event: Event, make: type[_Staged], size: int, whole: bool = False) -> None:
         """Accesses of ``size`` bytes to a staging buffer of the warp's own warpgroup.
 
-        Stage and ReadFilled keep to the warp's own rows; ``whole``: all lanes of a warp take
-        part, whether or not they give an address.
+        Stage and ReadFilled keep to the warp's own rows and go through each from its start to its
+        end, Fill and ReadStaged to where the element of C belongs that the thread brings or takes;
+        ``whole``: all lanes of a warp take part, whether or not they give an address.
         """
         layout = self._layout
         offsets = event.values[0].astype(np.int64) - SHARED_BASE - layout.stages * layout.slot
         number, within = np.divmod(offsets, layout.staging)
-        wrong = (number < 0) | (number >= layout.buffers) | (within % size != 0)
-        refuse(event, wrong, "a staging buffer")
+        row, byte = layout.staged(within)
+        wrong = (number < 0) | (number >= layout.buffers) | (row >= family.MMA_M)
+        refuse(event, wrong | (byte % size != 0), "a staging buffer")
         warpgroup, buffer = np.divmod(number, family.STAGING_BUFFERS)
         warps = np.arange(len(offsets)) // WARP
         refuse(event, warpgroup != warps // WARPGROUP_WARPS, "a buffer of its own warpgroup")
         if make in (Stage, ReadFilled):
-            rows = within // layout.staging_row // WARP_ROWS
-            refuse(event, rows != warps % WARPGROUP_WARPS, "in its warp's own rows")
+            own = row // WARP_ROWS == warps % WARPGROUP_WARPS
+            refuse(event, ~own, "in its warp's own rows")
+            self._go_on(event, self._done[make], number * family.MMA_M + row, byte, size)
+        else:
+            self._carry(event, row * layout.staging_row + byte, size, takes=make is ReadStaged)
         for warp, lanes, (found,) in by_value(Event(event.instruction, event.lanes, (buffer,))):
             self._collector.add(warp, make(warp // WARPGROUP_WARPS, found), ALL if whole else lanes)
+
+    def _go_on(
+        self,
+        event: Event,
+        done: npt.NDArray[np.int64],
+        row: npt.NDArray[np.int64],
+        byte: npt.NDArray[np.int64],
+        size: int,
+    ) -> None:
+        """Hold accesses to rows against where each row goes on: accumulators come in the order
+        of their columns, from instruction to instruction and from lane to lane of each."""
+        width, lanes = self._layout.staging_row, np.flatnonzero(event.lanes)
+        rows, which, counts = np.unique(row[lanes], return_inverse=True, return_counts=True)
+        by_row = np.argsort(which, kind="stable")
+        before = np.empty_like(which)  # accesses to the same row by lower lanes
+        before[by_row] = np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
+        so_far = done.reshape(-1)
+        wrong = np.zeros(len(event.lanes), np.bool_)
+        wrong[lanes] = byte[lanes] != so_far[rows][which] % width + before * size
+        refuse(event, wrong, f"where its row of {width} bytes goes on")
+        so_far[rows] += counts * size
+
+    def require_whole_rows(self, event: Event) -> None:
+        """Raise PtxError where a warp comes to a barrier, or its end, with rows of a piece or an
+        element of C unfinished."""
+        if (self._carried[event.lanes] != -1).any():
+            raise PtxError(f"{event.instruction}: an element of C is taken and not set down")
+        for warp, _, _ in by_value(Event(event.instruction, event.lanes, ())):
+            warpgroup, number = divmod(warp, WARPGROUP_WARPS)
+            first = warpgroup * family.STAGING_BUFFERS
+            buffers = slice(first, first + family.STAGING_BUFFERS)
+            own = slice(number * WARP_ROWS, (number + 1) * WARP_ROWS)
+            rows = np.stack([done[buffers, own] for done in self._done.values()])
+            if (rows % self._layout.staging_row).any() or (rows != rows[..., :1]).any():
+                raise PtxError(
+                    f"{event.instruction}: warp {warp} leaves rows of a piece unfinished"
+                )
+
+    def _carry(self, event: Event, at: npt.NDArray[np.int64], size: int, takes: bool) -> None:
+        """An element of a piece that each thread takes up, or sets down where it belongs.
+
+        ``at``: its byte in the piece.
+        """
+        element = at // size
+        if takes:
+            refuse(event, self._carried != -1, "taken once the element before is set down")
+            np.copyto(self._carried, element, where=event.lanes)
+        else:
+            refuse(event, self._carried != element, "where the element that was taken belongs")
+            np.copyto(self._carried, -1, where=event.lanes)
 
     def _matrix(self, event: Event, make: type[_Staged]) -> None:
         """``stmatrix`` and ``ldmatrix``: lanes give addresses of rows, 16 of them where x2."""
@@ -151,6 +212,9 @@ class Epilogue:
         loads = opcode.startswith("ld.")
         if loads and not self._adds:
             raise PtxError(f"{event.instruction}: reads C, which is not added to")
+        columns = self._layout.staging_row // problem.out_bytes
+        at = (row % family.MMA_M * columns + column % columns) * problem.out_bytes
+        self._carry(event, at, problem.out_bytes, takes=loads)
         self._collector.add_to_all(event, LoadElements() if loads else StoreElements())
 
     def _workspace(self, event: Event) -> None:

@@ -9,8 +9,8 @@ from kernels.barrier_collect import Collector, Handler, by_value, outside, signe
 from kernels.barrier_epilogue import Epilogue
 from kernels.barrier_products import Products
 from kernels.barrier_steps import BoxLoad, Exit, SetRegisters, WarpBarrier
-from kernels.launch_plan import LaunchPlan, TileLoad
-from kernels.ptx_events import LOAD_TILE, MULTICAST_TILE, TRY_WAIT, Event
+from kernels.launch_plan import CachePolicy, LaunchPlan, TileLoad
+from kernels.ptx_events import LOAD_TILE, MULTICAST_TILE, POLICIES, TRY_WAIT, Event
 from kernels.ptx_parser import PtxError
 from kernels.ptx_registers import CTA_WINDOW, SHARED_BASE, WARP
 from kernels.ring_layout import SWIZZLE_ROWS, RingLayout
@@ -21,13 +21,25 @@ from solver.ring.steps import (
     ClusterWait,
     Fence,
     Init,
+    LetNextLaunchBegin,
     Multiply,
     MultiplyWait,
     Op,
     Program,
     Sync,
     Wait,
+    WaitForLaunchBefore,
 )
+
+# What a kernel has from the instruction that makes each policy.
+_POLICIES = {
+    policy: POLICIES[f"createpolicy.fractional.L2::{words}.b64"]
+    for policy, words in (
+        (CachePolicy.NORMAL, "evict_normal"),
+        (CachePolicy.EVICT_FIRST, "evict_first"),
+        (CachePolicy.EVICT_LAST, "evict_last"),
+    )
+}
 
 
 class BarrierObserver:
@@ -58,9 +70,11 @@ class BarrierObserver:
                 "mbarrier.arrive.shared::cluster.b64": each(self._arrive_remote),
                 "barrier.cluster.arrive.release": each(lambda event: ClusterArrive()),
                 "barrier.cluster.wait.acquire": each(lambda event: ClusterWait()),
+                "griddepcontrol.launch_dependents": each(lambda event: LetNextLaunchBegin()),
+                "griddepcontrol.wait": each(lambda event: WaitForLaunchBefore()),
                 LOAD_TILE: each(self._load),
                 MULTICAST_TILE: each(self._load),
-                "bar.sync": each(self._block_barrier),
+                "bar.sync": self._named_barrier,
                 "bar.warp.sync": each(lambda event, mask: WarpBarrier()),
                 "fence.mbarrier_init.release.cluster": each(_fence),
                 "fence.proxy.async.shared::cta": each(_fence),
@@ -147,7 +161,11 @@ class BarrierObserver:
         rank = window - 1 if window else self._rank
         return Arrive(self._barrier(event, within), peer=rank != self._rank)
 
-    def _block_barrier(self, event: Event, number: int, threads: int | None = None) -> Op:
+    def _named_barrier(self, event: Event) -> None:
+        self._epilogue.require_whole_rows(event)
+        self._collector.each(self._sync)(event)
+
+    def _sync(self, event: Event, number: int, threads: int | None = None) -> Op:
         warps, odd = divmod(self._plan.threads if threads is None else threads, WARP)
         if odd:
             raise PtxError(f"{event.instruction}: {threads} threads are no whole number of warps")
@@ -163,8 +181,11 @@ class BarrierObserver:
         column: int,
         row: int,
         barrier: int,
-        ctas: int | None = None,
+        *more: int,
     ) -> Op:
+        """``more``: the CTAs it goes to where it is a multicast, and its cache policy."""
+        *multicast, policy = more
+        ctas = multicast[0] if multicast else None
         place = self._layout.place(address - SHARED_BASE)
         if place is None:
             raise outside(event, address, "a slot")
@@ -177,6 +198,11 @@ class BarrierObserver:
         if ctas not in (None, (1 << self._plan.cluster) - 1):
             raise PtxError(f"{event.instruction}: goes to CTAs {ctas:#b}, not the cluster's")
         load = self._plan.a if operand == "a" else self._plan.b
+        if policy != _POLICIES[load.policy]:
+            raise PtxError(
+                f"{event.instruction}: operand {operand} does not have the launch's cache policy, "
+                f"{load.policy.name}"
+            )
         return BoxLoad(
             slot,
             self._barrier(event, barrier),
@@ -194,6 +220,7 @@ class BarrierObserver:
                 raise PtxError(f"{event.instruction}: {address:#x} is no tensor map")
 
     def _exit(self, event: Event) -> None:
+        self._epilogue.require_whole_rows(event)
         for warp, lanes, _ in by_value(event):
             self._products.require_committed(event, warp)
             self._collector.add(warp, Exit(), lanes)

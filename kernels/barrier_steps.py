@@ -75,7 +75,10 @@ class Exit(Op):
     """The thread's end."""
 
 
-ASIDE = (StoreElements, LoadElements, WarpBarrier, SetRegisters, Exit)
+ELEMENTS = (StoreElements, LoadElements)
+"""Accesses to C itself."""
+
+ASIDE = (*ELEMENTS, WarpBarrier, SetRegisters, Exit)
 """What the protocol says nothing about."""
 
 MERGED = (

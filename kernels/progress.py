@@ -22,7 +22,9 @@ class Place(IntEnum):
     """What a warp waits for or does."""
 
     NOT_STARTED = 0
-    SET_UP = 1  # before the first barrier of the block or cluster, or not far behind it
+    # Before the first barrier of the block or cluster, or not far behind it: waiting for the launch
+    # before too, which for the debug build is none.
+    SET_UP = 1
     WAITS_EMPTY = 2
     LOADS = 3
     WAITS_FULL = 4

@@ -42,8 +42,9 @@ class Observed:
     whole_warp: bool = False
 
 
-LOAD_TILE = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-MULTICAST_TILE = f"{LOAD_TILE}.multicast::cluster"
+_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+LOAD_TILE = f"{_LOAD}.L2::cache_hint"
+MULTICAST_TILE = f"{_LOAD}.multicast::cluster.L2::cache_hint"
 STORE_TILE = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
 OBSERVED = {
     "mbarrier.init.shared::cta.b64": Observed((0, 1)),
@@ -56,8 +57,10 @@ OBSERVED = {
     "bar.sync": Observed((0, 1), whole_warp=True),
     "barrier.cluster.arrive.release": Observed(),
     "barrier.cluster.wait.acquire": Observed(),
-    LOAD_TILE: Observed((0, 1, 2)),
-    MULTICAST_TILE: Observed((0, 1, 2, 3)),
+    "griddepcontrol.launch_dependents": Observed(),
+    "griddepcontrol.wait": Observed(),
+    LOAD_TILE: Observed((0, 1, 2, 3)),
+    MULTICAST_TILE: Observed((0, 1, 2, 3, 4)),
     STORE_TILE: Observed((0, 1)),
     "cp.async.bulk.commit_group": Observed(),
     "cp.async.bulk.wait_group.read": Observed((0,)),
@@ -96,6 +99,11 @@ FLOATS = {
     "cvt.rn.bf16x2.f32": "b32",
     "cvt.rn.f16x2.f32": "b32",
 }
+# Opcode to a value that stands for the policy: hardware's own is opaque, and only moved.
+POLICIES = {
+    f"createpolicy.fractional.L2::evict_{name}.b64": (1 << 55) + number
+    for number, name in enumerate(("normal", "first", "last"))
+}
 LOAD_PARAMETER = re.compile(r"ld\.param(?:\.v(?P<count>2|4))?\.(?P<kind>[usb](?P<bits>32|64)|f32)")
 TRY_WAIT = "mbarrier.try_wait.parity.shared::cta.b64"
 MAP_TO_CTA = "mapa.shared::cluster.u32"
@@ -119,6 +127,7 @@ def is_known(opcode: str) -> bool:
         opcode in OPERATIONS
         or opcode in OBSERVED
         or opcode in FLOATS
+        or opcode in POLICIES
         or opcode in CONTROL
         or MMA.fullmatch(opcode)
         or LOAD_PARAMETER.fullmatch(opcode)

@@ -33,6 +33,7 @@ from kernels.ptx_events import (
     MAP_TO_CTA,
     MMA,
     OBSERVED,
+    POLICIES,
     PRODUCT,
     TRY_WAIT,
     Event,
@@ -55,7 +56,7 @@ from kernels.ptx_parser import (
 from kernels.ptx_registers import CTA_WINDOW, WARP, Lanes, Launch, Registers, destination
 
 STEPS_MAX = 1_000_000  # instructions of a group of threads; a launch worth reading takes some 1 %
-
+ONE = 0x3F800000  # the bits of the float
 
 _Step = Callable[[Lanes], None]
 
@@ -179,6 +180,8 @@ class Machine:
         if opcode in FLOATS:
             result = destination(instruction, FLOATS[opcode])
             return _Decoded(instruction, self._opaque((result,)))
+        if opcode in POLICIES:
+            return _Decoded(instruction, self._policy(instruction))
         if LOAD_PARAMETER.fullmatch(opcode):
             return _Decoded(instruction, self._load_parameter(instruction))
         if opcode == TRY_WAIT:
@@ -226,6 +229,14 @@ class Machine:
     def _opaque(self, registers: Sequence[Register]) -> _Step:
         rows = [register.index for register in registers]
         return lambda lanes: self._registers.forget(rows, lanes)
+
+    def _policy(self, instruction: Instruction) -> _Step:
+        """A cache policy for all lines of a copy; one for a part of them is an error."""
+        register = destination(instruction, "b64")
+        if instruction.operands[1:] != (Immediate(ONE, is_float=True),):
+            raise PtxError(f"{instruction}: is no policy for all of a copy's lines")
+        value = POLICIES[instruction.opcode]
+        return lambda lanes: self._registers.write(register, value, lanes)
 
     def _load_parameter(self, instruction: Instruction) -> _Step:
         shape = LOAD_PARAMETER.fullmatch(instruction.opcode)

@@ -7,6 +7,7 @@ grammar below (functions, static shared memory, local memory, jump tables) is a 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass, field
 
 from kernels.errors import KernelError
@@ -40,7 +41,7 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """A constant: an integer, or a float's bits."""
+    """A constant: an integer, or a float's bits, those of one written as a decimal rounded."""
 
     value: int
     is_float: bool = False
@@ -132,6 +133,7 @@ _INSTRUCTION = re.compile(r"(?:@(!?)([%$\w]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOT
 _SPECIAL = re.compile(r"%(?:n?tid|n?ctaid|cluster_nctaid)\.[xyz]|%dynamic_smem_size")
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0|[1-9]\d*)U?")
 _FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})")
+_DECIMAL = re.compile(r"-?\d+\.\d+")
 _ADDRESS = re.compile(r"([%$\w]+)(?:\s*\+\s*(-?\d+))?")
 _BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "f32": 32}
 for _width in (16, 32, 64):
@@ -284,6 +286,8 @@ class _Body:
             return Immediate(int(text.rstrip("U"), 0))
         if bits := _FLOAT.fullmatch(text):
             return Immediate(int(bits[1], 16), is_float=True)
+        if _DECIMAL.fullmatch(text):
+            return Immediate(int.from_bytes(struct.pack("<f", float(text)), "little"), True)
         if text in self.symbols or text.startswith("$"):
             return Symbol(text)
         return self._register(text, line)

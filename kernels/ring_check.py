@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernels.barrier_program import BarrierProgram, barrier_program, kernel_ptx
-from kernels.barrier_steps import ASIDE, plain
+from kernels.barrier_program import BarrierProgram, WarpProgram, barrier_program, kernel_ptx
+from kernels.barrier_steps import ASIDE, ELEMENTS, plain
 from kernels.launch_plan import LaunchPlan, plan_launch
 from solver.config import Config
 from solver.device import load_profile
@@ -24,8 +24,16 @@ from solver.ring.epilogue import Epilogue, Unit
 from solver.ring.explore import Programs, TooManyStates, explore
 from solver.ring.program import Copy, Ring
 from solver.ring.split import explore_tile
-from solver.ring.state import Fault
-from solver.ring.steps import Fill, Program, ReadStaged, Step
+from solver.ring.state import Fault, touched_too_early
+from solver.ring.steps import (
+    Fill,
+    Program,
+    ReadStaged,
+    Step,
+    WaitForLaunchBefore,
+    too_early,
+    words,
+)
 
 LONGEST = 5  # k-iterations of a unit: a turn of the ring and more
 SPLITS = 2
@@ -126,8 +134,8 @@ def small_launches(key: family.CompileKey) -> Iterator[Launch]:
 
     Between them: rings of the least depth and of one more, both numbers of DMA warps, every
     cluster, with and without split-K (last and not), every way to store (TMA and elements, 16 and
-    32 bits, alone and added to C), as far as the tile allows. None where a block has no room for
-    the key's least ring.
+    32 bits, alone and added to C), every cache policy, as far as the tile allows. None where a
+    block has no room for the key's least ring.
     """
     wide = key.tile_n % family.WIDE_STEP_N == 0
     other = next(dtype for dtype in ELEMENT_BYTES if dtype != key.dtype)
@@ -135,7 +143,7 @@ def small_launches(key: family.CompileKey) -> Iterator[Launch]:
     rows = {"cluster_m": 2} if key.tile_n % (2 * family.BOX_STEP) == 0 else {"cluster_n": 2}
     columns, split = {"cluster_n": 2}, {"split_k": SPLITS}
     deep, two = {"stages": 3 + key.mma_in_flight}, {"dma_warps": 2}
-    yield from _launch(key, {})
+    yield from _launch(key, {}, square=True)
     yield from _launch(key, two | rows, widest, beta=1.0)
     yield from _launch(key, two | columns, other, edge=True)
     yield from _launch(key, deep | columns | split, widest, edge=True, beta=1.0)
@@ -150,11 +158,12 @@ def _launch(
     out: str | None = None,
     *,
     edge: bool = False,
+    square: bool = False,
     beta: float = 0.0,
     last: bool = True,
 ) -> Iterator[Launch]:
     """A launch of two units for each CTA; with ``edge`` C's rows are none that TMA takes and its
-    last tiles are cut."""
+    last tiles are cut; ``square``: two tiles by two on two CTAs, so that none is loaded once."""
     fields = {
         "tile_m": key.tile_m,
         "tile_n": key.tile_n,
@@ -172,11 +181,12 @@ def _launch(
     else:
         return
     one = config.split_k > 1  # tile for a CTA; another split of it is its second unit
-    m = config.cluster_m * key.tile_m * (2 if edge and not one else 1)
+    m = config.cluster_m * key.tile_m * (2 if square or (edge and not one) else 1)
     n = config.cluster_n * key.tile_n * (1 if edge or one else 2)
-    cut = (key.tile_m - 8 if not one else 8, 3) if edge else (0, 0)
+    cut = (key.tile_m - 5 if not one else 5, 3) if edge else (0, 0)
     problem = Problem(m - cut[0], n - cut[1], LONGEST * key.tile_k, key.dtype, key.layout, out)
-    yield Launch(plan_launch(problem, config, config.cluster_m * config.cluster_n), beta, last)
+    ctas = config.cluster_m * config.cluster_n * (2 if square else 1)
+    yield Launch(plan_launch(problem, config, ctas), beta, last)
 
 
 # ---- the comparison
@@ -209,7 +219,8 @@ def without_type(ptx_text: str, key: family.CompileKey) -> str:
 def check_launch(ptx_text: str, launch: Launch) -> Mismatch | None:
     """The first difference between a kernel's programs and the description; None without."""
     described = cta_of(launch)
-    found = [_own(read(ptx_text, launch, cta)) for cta in range(launch.plan.cluster)]
+    programs = [read(ptx_text, launch, cta) for cta in range(launch.plan.cluster)]
+    found = [_own(program) for program in programs]
     for cta, own in enumerate(found):
         difference = _differ(own, described.programs(units_of(launch, cta)))
         if difference is not None:
@@ -217,7 +228,9 @@ def check_launch(ptx_text: str, launch: Launch) -> Mismatch | None:
             where = f"CTA {cta} {where}" if launch.plan.cluster > 1 else where
             consequence = _consequence(ptx_text, launch, found, described.ring.copies)
             return Mismatch(where, expected, is_, consequence)
-    return None
+    # Elements of C are no steps of the description: it has their places in staging buffers alone.
+    early = (_elements_too_early(warp) for program in programs for warp in program.warps)
+    return next((mismatch for mismatch in early if mismatch is not None), None)
 
 
 def read(ptx_text: str, launch: Launch, cta: int) -> BarrierProgram:
@@ -229,12 +242,14 @@ def _own(program: BarrierProgram) -> dict[str, Program]:
     """Every warp's steps in the description's words."""
     return {
         warp.name: tuple(
-            Step(plain(step.op), step.lanes)
-            for step in warp.steps
-            if not isinstance(step.op, ASIDE)
+            Step(plain(step.op), step.lanes) for step in warp.steps if not _aside(step)
         )
         for warp in program.warps
     }
+
+
+def _aside(step: Step) -> bool:
+    return isinstance(step.op, ASIDE)
 
 
 def _differ(found: Programs, expected: Programs) -> tuple[str, str, str] | None:
@@ -257,6 +272,18 @@ def _by(found: Step, step: Step) -> bool:
     if isinstance(step.op, Fill | ReadStaged):
         return not found.lanes & ~step.lanes
     return found.lanes == step.lanes
+
+
+def _elements_too_early(warp: WarpProgram) -> Mismatch | None:
+    """The first access to an element of C by a lane that has not waited for the launch before."""
+    for at in sorted(too_early(warp.steps, ELEMENTS)):
+        step = warp.steps[at]
+        before = [words(Step(plain(s.op), s.lanes)) for s in warp.steps[:at] if not _aside(s)]
+        trace = f"{warp.name}: {'; '.join((*before, 'touch elements of C'))}"
+        fault = replace(touched_too_early(warp.name), trace=(trace,))
+        wait = Step(WaitForLaunchBefore(), step.lanes)
+        return Mismatch(f"{warp.name}, step {at + 1}", str(wait), str(step), str(fault))
+    return None
 
 
 def _consequence(ptx_text: str, launch: Launch, found: Sequence[Programs], copies: int) -> str:

@@ -19,6 +19,10 @@ wait at a barrier of the epilogue, for one of its CTA that is still at the ring.
 
 Split-K: the counter of a tile makes one CTA the last, after all others have counted, for every
 number of splits and in whatever order they come.
+
+Launches of a stream: each may begin while others run, and waits for the one before it. A warp that
+waits there waits for nothing of its own launch, so that the ring's steps are the same from then on;
+that the one before has ended means, by induction over launches, that all before it have.
 """
 
 from __future__ import annotations
@@ -288,6 +292,28 @@ def prove_split() -> Lemma:
     _prove(context, "split-K, kept", z3.Implies(can, moved))
     _prove(context, "split-K, end", z3.Implies(z3.And(invariant, counted == splits), counter == 0))
     return Lemma("split", "one CTA is the last of a tile, and all others have counted before it")
+
+
+def prove_launches() -> Lemma:
+    """Prove that a launch that has waited for the one before it runs after all before it.
+
+    Of the launches of a stream, numbered from 0, ``running`` is the first that has not ended. A
+    launch ends only when all of its warps have, and in each of its CTAs some have waited. By
+    induction over the launches, for any number of them. Raises ProofError.
+    """
+    context = z3.Context()
+    launch, running = z3.Ints("launch running", context)
+    waited, waited_before, ended_before = z3.Bools("waited waited_before ended_before", context)
+    rules = z3.And(
+        running >= 0,
+        z3.Implies(waited, ended_before),
+        z3.Implies(ended_before, z3.And(waited_before, launch - 1 != running)),
+    )
+    _prove(context, "launches, start", z3.Implies(z3.And(rules, launch == 0), launch <= running))
+    before = z3.Implies(waited_before, launch - 1 <= running)
+    after = z3.Implies(waited, launch <= running)
+    _prove(context, "launches, kept", z3.Implies(z3.And(rules, launch > 0, before), after))
+    return Lemma("launches", "a launch touches memory after all launches before it have ended")
 
 
 def _prove(context: z3.Context, name: str, claim: z3.BoolRef) -> None:

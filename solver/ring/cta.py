@@ -1,4 +1,11 @@
-"""A CTA's whole barrier program: a common start, the ring and the epilogue, a common end."""
+"""A CTA's whole barrier program: a common start, the ring and the epilogue, a common end.
+
+A launch may begin while the one before it in the stream runs, and first of all lets the next one do
+the same. Barriers are set up meanwhile; each lane that touches memory which other launches
+see waits for the end of the one before, at the start of its role. Since every CTA has such
+lanes, a launch ends after the one before it, and so after all before that one
+(``solver.z3_ring.prove_launches``).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +19,11 @@ from solver.ring.steps import (
     INIT_FENCE,
     ClusterArrive,
     ClusterWait,
+    LetNextLaunchBegin,
     Program,
     Step,
     Sync,
+    WaitForLaunchBefore,
 )
 
 PLAIN = Epilogue()
@@ -35,14 +44,21 @@ class Cta:
         iterations = sum(unit.iterations for unit in units)
         programs = {}
         for warp in range(self.ring.math_warps):
-            programs[f"math{warp}"] = (*self._start(), *self._math(warp, units), *self._end())
+            role = self._math(warp, units)
+            programs[f"math{warp}"] = (_FIRST, *self._start(), *role, *self._end())
         for warp in range(self.ring.dma_warps + self.idle_warps):
-            role = self.ring.dma(warp, iterations) if warp < self.ring.dma_warps else ()
+            role = self._dma(warp, iterations)
             set_up = self._set_up() if warp == 0 else ()
-            programs[f"dma{warp}"] = (*set_up, *self._start(), *role, *self._end())
+            programs[f"dma{warp}"] = (_FIRST, *set_up, *self._start(), *role, *self._end())
         return programs
 
+    def _dma(self, warp: int, iterations: int) -> Iterator[Step]:
+        if warp < self.ring.dma_warps:
+            yield Step(WaitForLaunchBefore(), 1)
+            yield from self.ring.dma(warp, iterations)
+
     def _math(self, warp: int, units: Sequence[Unit]) -> Iterator[Step]:
+        yield Step(WaitForLaunchBefore())
         first = 0
         for at, unit in enumerate(units):
             yield from self.ring.math(first, unit.iterations)
@@ -70,4 +86,5 @@ class Cta:
             yield from _CLUSTER
 
 
+_FIRST = Step(LetNextLaunchBegin())
 _CLUSTER = (Step(ClusterArrive()), Step(ClusterWait()))

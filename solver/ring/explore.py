@@ -3,8 +3,9 @@
 Any programs of ``solver.ring.steps`` can be checked, the description's or those taken from a
 compiled kernel. What is found: a deadlock; a slot, buffer or flag that is read before it is
 written, or overwritten before or while it is read; an arrival beyond a phase's count; a barrier
-used before it is initialised; a CTA that leaves while its peer, or TMA, still needs it. Each comes
-with the steps that lead there.
+used before it is initialised; a CTA that leaves while its peer, or TMA, still needs it; memory
+that is touched before the launch before this one has ended. Each comes with the steps that lead
+there.
 
 The ring and the epilogue meet in the order of a MATH warp's steps alone, and are searched one
 after the other, each with the barriers of the whole block and cluster; that no warp waits in the
@@ -43,6 +44,7 @@ from solver.ring.steps import (
     StoreFlag,
     StoreWait,
     Sync,
+    WaitForLaunchBefore,
 )
 
 STATES_MAX = 500_000
@@ -175,7 +177,8 @@ def _epilogue(programs: Programs, warpgroup: int) -> list[Warps]:
 
 def _works_ring(op: Op) -> bool:
     common = isinstance(op, Sync) and op.id == WHOLE_BLOCK
-    return common or op == INIT_FENCE or isinstance(op, (*RING, Init, ClusterArrive, ClusterWait))
+    parts = (*RING, Init, ClusterArrive, ClusterWait, WaitForLaunchBefore)
+    return common or op == INIT_FENCE or isinstance(op, parts)
 
 
 def _stores(op: Op, everything: bool) -> bool:
@@ -184,7 +187,7 @@ def _stores(op: Op, everything: bool) -> bool:
     if isinstance(op, ClusterArrive | ClusterWait | StoreFlag | LoadFlag):
         return True
     buffers = (Fill, ReadFilled, Stage, ReadStaged, Store, StoreCommit, StoreWait)
-    return everything and (op == ASYNC_FENCE or isinstance(op, buffers))
+    return everything and (op == ASYNC_FENCE or isinstance(op, (*buffers, WaitForLaunchBefore)))
 
 
 def _warpgroup(name: str) -> int | None:

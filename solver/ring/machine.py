@@ -6,12 +6,14 @@ phase has the other parity, whichever phase that is, so that a barrier that runs
 is seen for what it is. Copies land at any time after they were started, in each CTA on its own;
 products and TMA stores read their slot or buffer until they are waited for. A thread that has
 exited counts as arrived at the cluster's barrier, and a CTA whose warps have all exited has no
-shared memory.
+shared memory. Waiting for the launch before needs nothing of this one and is over at any time;
+what touches memory that it may use must come after that in the same warp.
 
 Not every order of steps needs to be played to see what can go wrong. A step that ends no phase,
 frees nothing and lets no CTA exit commutes with whatever the others can do before it, or, played
 first, leaves them more to go wrong: it is the only one played next. Waiting for products frees
-their slot, so that it is played together with the step after it, as late as can be.
+their slot, so that it is played together with the step after it, as late as can be. Waiting for
+the launch before concerns its own warp alone, and is the next in any case.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from solver.ring.state import Barrier, Fault, Flight, Move, State, Warps, replaced
+from solver.ring.state import (
+    Barrier,
+    Fault,
+    Flight,
+    Move,
+    State,
+    Warps,
+    replaced,
+    touched_too_early,
+)
 from solver.ring.steps import (
     ASYNC_FENCE,
     INIT_FENCE,
@@ -45,6 +56,8 @@ from solver.ring.steps import (
     StoreWait,
     Sync,
     Wait,
+    WaitForLaunchBefore,
+    too_early,
     words,
 )
 
@@ -75,6 +88,7 @@ class Machine:
         self._counts, self._fenced = self._initialised(groups)
         # What each group has done before each of its steps, and at its end.
         self._done = [_counted(group.steps) for group in groups]
+        self._too_early = [too_early(group.steps) for group in groups]
         self._length = [len(group.steps) for group in groups]
         self._of_cta = [[i for i, g in enumerate(groups) if g.cta == c] for c in range(self._ctas)]
         self._readers = [
@@ -113,7 +127,7 @@ class Machine:
 
     def moves(self, state: State) -> Iterator[Moved]:
         """Every step that can happen next and what comes of it."""
-        if not self._every_order and (only := self._at_once(state)) is not None:
+        if (only := self._at_once(state)) is not None:
             yield only
             return
         for at, copy in enumerate(state.copies):
@@ -126,7 +140,7 @@ class Machine:
 
     def _at_once(self, state: State) -> Moved | None:
         """A step that may as well be the next and only one."""
-        for at, copy in enumerate(state.copies):
+        for at, copy in enumerate(state.copies) if not self._every_order else ():
             if not self._ends_phase(state, copy.barrier, 0, -copy.tx_bytes):
                 return self._land(state, at, copy)
         for i, group in enumerate(self._groups):
@@ -135,6 +149,10 @@ class Machine:
                 continue
             step = group.steps[at]
             match step.op:
+                case WaitForLaunchBefore():
+                    pass
+                case _ if self._every_order:
+                    continue
                 case Load() | Multiply() | Sync() | ClusterArrive():
                     pass
                 case Arrive(barrier, tx_bytes, peer=False):
@@ -198,6 +216,8 @@ class Machine:
     def _take(self, state: State, i: int, step: Step) -> State | Fault | None:
         """The state after group ``i`` takes its step; None where it must wait."""
         cta = self._groups[i].cta
+        if state.at[i] in self._too_early[i]:
+            return touched_too_early(self._groups[i].name)
         match step.op:
             case Wait(barrier, parity):
                 number = self._barrier(cta, barrier)

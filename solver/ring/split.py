@@ -7,7 +7,8 @@ publishes what its thread has seen, a fence after it shows what was published by
 before.
 
 Found are sums that are read before they can be seen, more or fewer than one CTA that is the last,
-and a counter that is not zero again at the end.
+a counter that is not zero again at the end, and sums and counters that are touched before the
+launch before this one, which may use the same, has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from solver.ring.cta import WHOLE_BLOCK, Cta
 from solver.ring.epilogue import Unit
 from solver.ring.explore import Programs, search
-from solver.ring.state import Fault, Move, Warps, replaced
+from solver.ring.state import Fault, Move, Warps, replaced, touched_too_early
 from solver.ring.steps import (
     GPU_FENCE,
     CountTile,
@@ -31,6 +32,8 @@ from solver.ring.steps import (
     StoreFlag,
     StorePartial,
     Sync,
+    WaitForLaunchBefore,
+    too_early,
     words,
 )
 
@@ -77,10 +80,7 @@ def explore_tile(ctas: Sequence[Sequence[Programs]]) -> Fault | int:
     for rank, (last, otherwise) in enumerate(ctas):
         first = len(groups)
         for name in last:
-            steps, others = (
-                tuple(step for step in programs[name] if _counts(step.op))
-                for programs in (last, otherwise)
-            )
+            steps, others = (_counting(programs[name]) for programs in (last, otherwise))
             if len(groups) > first + 1 and groups[-1].warps.steps == steps:
                 before = groups[-1].warps
                 groups[-1] = _Both(
@@ -91,15 +91,24 @@ def explore_tile(ctas: Sequence[Sequence[Programs]]) -> Fault | int:
     return search(_Machine(groups))
 
 
+def _counting(program: Program) -> Program:
+    """What a warp does of split-K; nothing where it would only wait for the launch before."""
+    steps = tuple(step for step in program if _counts(step.op))
+    return () if all(isinstance(step.op, WaitForLaunchBefore) for step in steps) else steps
+
+
 def _counts(op: Op) -> bool:
     named = isinstance(op, Sync) and op.id != WHOLE_BLOCK
-    parts = (StorePartial, LoadPartial, CountTile, StoreFlag, LoadFlag)
+    parts = (StorePartial, LoadPartial, CountTile, StoreFlag, LoadFlag, WaitForLaunchBefore)
     return named or op == GPU_FENCE or isinstance(op, parts)
 
 
 class _Machine:
     def __init__(self, groups: Sequence[_Both]) -> None:
         self._groups = groups
+        self._too_early = [
+            (too_early(both.otherwise), too_early(both.warps.steps)) for both in groups
+        ]
         self._ctas = 1 + max(both.warps.cta for both in groups)
         none = (None,) * self._ctas
         self.start = _State((_Group(0, True, 0, 0, 0),) * len(groups), 0, 0, none, none)
@@ -149,10 +158,14 @@ class _Machine:
             return None
         step = program[group.at]
         move = Move(both.warps.name, words(step))
+        if group.at in self._too_early[i][group.last]:
+            return move, touched_too_early(both.warps.name)
         after = group._replace(at=group.at + 1)
         match step.op:
             case Sync():
                 return self._sync(state, i, step.op)
+            case WaitForLaunchBefore():
+                pass
             case StorePartial():
                 after = after._replace(seen=group.seen | 1 << i)
             case LoadPartial():

@@ -37,6 +37,13 @@ class Warps:
     warpgroup: int | None = None
 
 
+def touched_too_early(name: str) -> Fault:
+    """The fault of a warp's step that is one of ``steps.too_early``."""
+    return Fault(
+        "touched too early", f"{name} touches memory before the launch before this one has ended"
+    )
+
+
 class Move(NamedTuple):
     """A step, in words: who takes it and what it is."""
 

@@ -108,6 +108,18 @@ GPU_FENCE = Fence("acq_rel.gpu")
 
 
 @dataclass(frozen=True, slots=True)
+class LetNextLaunchBegin(Op):
+    """Let the stream's next launch begin, as far as this CTA is concerned: it may once every CTA of
+    the launch has said so or has exited. Nothing waits for it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForLaunchBefore(Op):
+    """Block until the launch before this one in the stream has ended and what it wrote can be
+    seen. It needs nothing of this launch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fill(Op):
     """Bring elements of C into a staging buffer, any of its rows."""
 
@@ -188,6 +200,10 @@ class LoadFlag(Op):
     last: bool
 
 
+OUTSIDE = (Load, Fill, ReadStaged, Store, StorePartial, LoadPartial, CountTile)
+"""What reads or writes memory that other launches see; of these, Fill brings elements of C and
+ReadStaged is followed by their stores."""
+
 RING = (Wait, Arrive, Load, Multiply, MultiplyWait)
 """What works the ring once its barriers are initialised."""
 
@@ -217,6 +233,22 @@ class Step:
 Program = tuple[Step, ...]
 
 
+def too_early(program: Program, outside: tuple[type[Op], ...] = OUTSIDE) -> frozenset[int]:
+    """Which of a warp's steps, by number, touch memory that other launches see in a lane that has
+    not waited for the launch before.
+
+    A lane's own wait alone counts, though others may have waited for it to be here: no order of
+    the ring or the epilogue is needed to see that all of its memory is touched in time.
+    """
+    waited, found = 0, []
+    for at, step in enumerate(program):
+        if isinstance(step.op, WaitForLaunchBefore):
+            waited |= step.lanes
+        elif isinstance(step.op, outside) and step.lanes & ~waited:
+            found.append(at)
+    return frozenset(found)
+
+
 def who(lanes: int) -> str:
     """A mask in words."""
     if lanes == ALL:
@@ -228,7 +260,9 @@ def who(lanes: int) -> str:
 def words(step: Step) -> str:
     """A step in words."""
     text = _words(step.op)
-    blocks = isinstance(step.op, Wait | MultiplyWait | StoreWait | Sync | ClusterWait)
+    blocks = isinstance(
+        step.op, Wait | MultiplyWait | StoreWait | Sync | ClusterWait | WaitForLaunchBefore
+    )
     return f"{text} by {step.count} lanes" if 1 < step.count < 32 and not blocks else text
 
 
@@ -256,6 +290,10 @@ def _words(op: Op) -> str:
             return "wait for the cluster"
         case Fence(kind):
             return f"fence {kind}"
+        case LetNextLaunchBegin():
+            return "let the next launch begin"
+        case WaitForLaunchBefore():
+            return "wait for the launch before to end"
         case Fill(_, buffer):
             return f"bring elements of C into buffer {buffer}"
         case ReadFilled(_, buffer):

@@ -12,11 +12,22 @@ from dataclasses import dataclass, field
 from solver.ring.cta import WHOLE_BLOCK, Cta
 from solver.ring.epilogue import REDUCE_BARRIER, Epilogue, Unit
 from solver.ring.program import Copy, Ring
-from solver.ring.steps import Arrive, ClusterArrive, ClusterWait, Init, Op, Sync, Wait
+from solver.ring.steps import (
+    Arrive,
+    ClusterArrive,
+    ClusterWait,
+    Init,
+    LetNextLaunchBegin,
+    Op,
+    Sync,
+    Wait,
+    WaitForLaunchBefore,
+)
 
 HEAD = ("barrier", "a phase takes", "in a cluster of two", "arrive", "wait", "how often")
 WARPGROUPS = 2  # of the CTA that is shown; it has two DMA warps
 CLUSTER, WARPGROUP = "the cluster's", "a warpgroup's"
+NEXT, BEFORE = "the next launch's start", "the launch before's end"
 TIMES = {1: "once", 2: "twice"}
 ROLES = {"dma": "DMA", "math": "MATH"}
 
@@ -58,7 +69,7 @@ def _seen(ctas: int, adds: bool = False) -> dict[str, _Barrier]:
     barriers: dict[str, _Barrier] = {}
     for warp, program in programs.items():
         role = ROLES[warp.rstrip("0123456789")]
-        waits: Counter[str] = Counter()
+        times: Counter[str] = Counter()
         for op in (step.op for step in program):
             name = _name(op)
             if name is None:
@@ -71,15 +82,20 @@ def _seen(ctas: int, adds: bool = False) -> dict[str, _Barrier]:
                     barrier.takes = f"{warps} warps"
                 case ClusterArrive():
                     barrier.takes = f"{ctas * len(programs)} warps"
+                case LetNextLaunchBegin():
+                    barrier.takes = "every CTA"
+                case WaitForLaunchBefore():
+                    barrier.takes = "that launch"
             if isinstance(op, Arrive) and op.tx_bytes and "bytes" not in barrier.takes:
                 barrier.takes += " and a slot's bytes"
-            if isinstance(op, Arrive | ClusterArrive | Sync):
+            if isinstance(op, Arrive | ClusterArrive | LetNextLaunchBegin | Sync):
                 peer = isinstance(op, Arrive) and op.peer
                 barrier.arrive.add(f"the peer's {role}" if peer else role)
-            if isinstance(op, Wait | ClusterWait | Sync):
+            if isinstance(op, Wait | ClusterWait | WaitForLaunchBefore | Sync):
                 barrier.wait.add(role)
-                waits[name] += 1
-                barrier.times = waits[name]
+            if not isinstance(op, Init | Arrive | ClusterArrive):
+                times[name] += 1
+                barrier.times = times[name]
     return barriers
 
 
@@ -89,6 +105,10 @@ def _name(op: Op) -> str | None:
             return f"`{op.barrier.partition('[')[0]}[slot]`"
         case ClusterArrive() | ClusterWait():
             return CLUSTER
+        case LetNextLaunchBegin():
+            return NEXT
+        case WaitForLaunchBefore():
+            return BEFORE
         case Sync(number):
             whose = {WHOLE_BLOCK: "the block's", REDUCE_BARRIER: "all MATH warps'"}
             return f"{whose.get(number, WARPGROUP)}, {number}"
@@ -98,6 +118,10 @@ def _name(op: Op) -> str | None:
 def _occasion(name: str) -> str:
     if name == CLUSTER:
         return "a launch: at its start and its end"
+    if name == NEXT:
+        return "a launch, first of all"
+    if name == BEFORE:
+        return "a launch, before memory is touched"
     if name.endswith(f", {WHOLE_BLOCK}"):
         return "a launch, at its start"
     if name.endswith(f", {REDUCE_BARRIER}"):

@@ -81,7 +81,8 @@ def test_the_branches_of_a_split_unaligned_launch() -> None:
     taken = branches_of(Pair(problem, config, 5))
     expected = {
         "tile": "128x1",
-        "chunk": "64",
+        "swizzle": "64",
+        "piece": "64",
         "cluster": "1x2",
         "split": "more",
         "shares": "uneven",  # 8 k-iterations over 3
@@ -96,6 +97,8 @@ def test_the_branches_of_a_split_unaligned_launch() -> None:
         "a_gap": "yes",
         "b_gap": "no",
         "a_box": "whole",
+        "a_policy": "first",  # both columns of tiles are one cluster's
+        "b_policy": "last",
         "edge_m": "yes",
         "edge_n": "yes",
         "edge_k": "yes",
@@ -115,6 +118,25 @@ def test_a_row_told_to_lie_along_m_is_read_along_k() -> None:
     assert (apart.key.layout, branches_of(apart)["told"]) == ("nt", "alike")
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "cluster_n", "a_box", "b_box"),
+    [
+        (200, 300, 1, "whole", "whole"),
+        (48, 136, 1, "cut", "cut"),
+        (49, 137, 1, "part", "part"),
+        # What is shared is cut by a period of the swizzle for each CTA.
+        (33, 200, 2, "cut", "whole"),
+    ],
+)
+def test_a_box_is_whole_or_cut_to_periods_of_the_swizzle_or_to_part_of_one(
+    m: int, n: int, cluster_n: int, a_box: str, b_box: str
+) -> None:
+    config = Config(family.NAME, 64, 144, 64, 2, cluster_n=cluster_n)
+    taken = branches_of(Pair(Problem(m, n, 64), config, 132))
+    assert (taken["a_box"], taken["b_box"]) == (a_box, b_box)
+    assert (taken["swizzle"], taken["piece"]) == ("16", "72")
+
+
 def test_the_branches_of_one_element() -> None:
     config = Config(family.NAME, 64, 8, 64, 2)
     taken = branches_of(Pair(Problem(1, 1, 1), config, 132))
@@ -127,8 +149,10 @@ def test_the_branches_of_one_element() -> None:
         "c_path": "elements",
         "c_why": "ragged",
         "a_copied": "no",
-        "a_box": "cut",
-        "b_box": "whole",
+        "a_box": "part",
+        "b_box": "part",
+        "a_policy": "first",
+        "b_policy": "first",
         "units": "one",
         "ring": "part",
         "shares": "whole",

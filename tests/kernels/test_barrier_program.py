@@ -26,7 +26,7 @@ from kernels.barrier_steps import (
     WarpBarrier,
 )
 from kernels.errors import CompileFailed
-from kernels.launch_plan import LaunchPlan, plan_launch
+from kernels.launch_plan import CachePolicy, LaunchPlan, plan_launch
 from kernels.ptx_parser import PtxError
 from kernels.sources import headers, instantiation, kernel_id, options
 from solver.config import Config
@@ -38,12 +38,14 @@ from solver.ring.steps import (
     ASYNC_FENCE,
     GPU_FENCE,
     INIT_FENCE,
+    OUTSIDE,
     Arrive,
     ClusterArrive,
     ClusterWait,
     Fence,
     Fill,
     Init,
+    LetNextLaunchBegin,
     Load,
     LoadFlag,
     LoadPartial,
@@ -61,6 +63,7 @@ from solver.ring.steps import (
     StoreWait,
     Sync,
     Wait,
+    WaitForLaunchBefore,
 )
 
 TOGETHER = (
@@ -184,7 +187,7 @@ CASES = (
         beta=1.0,
     ),
     Case(
-        "a cluster with split-K, last, B of one chunk, fp16 from bf16",
+        "a cluster with split-K, last, B of one swizzled row, fp16 from bf16",
         Problem(256, 40, 512, layout="tt", out_dtype="fp16"),
         config((128, 64, 64), 4, mma_in_flight=1, split_k=2, cluster_m=2),
         4,
@@ -219,6 +222,27 @@ CASES = (
         2,
         last=False,
         beta=1.0,
+    ),
+    Case(
+        "pieces of thirteen quads, rows cut to one, added",
+        Problem(1, 200, 256),
+        config((64, 208, 64), 3),
+        1,
+        beta=1.0,
+    ),
+    Case(
+        "three pieces of five quads, elements, fp16",
+        Problem(70, 115, 320, "fp16"),
+        config((64, 120, 64), 4, mma_in_flight=1),
+        1,
+    ),
+    Case("pieces of two quads", Problem(61, 40, 192, layout="nn"), config((64, 16, 64), 2), 1),
+    Case(
+        "pieces of seven quads, B of rows of 32 bytes",
+        Problem(140, 200, 192, layout="tt"),
+        config((64, 112, 64), 3, cluster_n=2),
+        2,
+        cta=1,
     ),
 )
 SMALL = CASES[0]
@@ -309,6 +333,11 @@ def requested(extent: int, tile: int, step: int) -> int:
     return min(tile, -(-extent // step) * step)
 
 
+def shared_step(sharers: int) -> int:
+    """Rows of a tile K-major come as they are, or in a whole period of the swizzle for each CTA."""
+    return 8 * sharers if sharers > 1 else 1
+
+
 def boxes(case: Case, operand: str) -> tuple[list[tuple[int, int]], int, int, bool, bool]:
     """An operand's loads of a slot: (subtile, first line) of each, lines and elements of a line,
     whether it is K-major and whether it is shared."""
@@ -318,10 +347,10 @@ def boxes(case: Case, operand: str) -> tuple[list[tuple[int, int]], int, int, bo
         extent, tile, width = problem.m, config.tile_m, 64
     else:
         k_major, sharers = problem.layout[1] == "n", config.cluster_m
-        extent, tile, width = problem.n, config.tile_n, chunk_width(case)
+        extent, tile, width = problem.n, config.tile_n, swizzle_width(case)
     part = case.rank if sharers > 1 else 0
     if k_major:
-        lines = requested(extent, tile, 8 * sharers) // sharers
+        lines = requested(extent, tile, shared_step(sharers)) // sharers
         subtiles, width = config.tile_k // 64, 64
     else:
         lines, subtiles = config.tile_k // sharers, requested(extent, tile, width) // width
@@ -358,17 +387,21 @@ def slot_bytes(case: Case) -> int:
     return total
 
 
-def chunk_width(case: Case) -> int:
+def swizzle_width(case: Case) -> int:
     return next(width for width in (64, 32, 16, 8) if case.config.tile_n % width == 0)
 
 
 def piece_width(case: Case) -> int:
-    """Columns of C in a staging buffer."""
-    return chunk_width(case) * 2 // {"bf16": 2, "fp16": 2, "fp32": 4}[case.problem.out]
+    """Columns of C in a staging buffer: as many as rows of no more than 208 bytes hold that meet
+    no bank twice."""
+    if case.problem.out == "fp32":
+        return swizzle_width(case) // 2
+    conflict_free = [w for w in range(8, 105, 8) if w % 16 or w in (16, 32, 64)]
+    return max(width for width in conflict_free if case.config.tile_n % width == 0)
 
 
-def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
-    """Rows and columns of C that a warpgroup stores chunk by chunk where its CTA is last."""
+def pieces(case: Case, warpgroup: int) -> list[tuple[int, int]]:
+    """Rows and columns of C that a warpgroup stores piece by piece where its CTA is last."""
     tile_m, tile_n = case.config.tile_m, case.config.tile_n
     rows = tile_m // case.config.math_warpgroups
     width = piece_width(case)
@@ -383,7 +416,7 @@ def chunks(case: Case, warpgroup: int) -> list[tuple[int, int]]:
 
 
 def writers(case: Case, row: int, column: int) -> set[int]:
-    """Threads of a warpgroup with an element of a chunk that lies in C, dealt out in turn."""
+    """Threads of a warpgroup with an element of a piece that lies in C, dealt out in turn."""
     width = piece_width(case)
     rows, columns = min(64, case.problem.m - row), min(width, case.problem.n - column)
     return {(r * width + c) % 128 for r in range(rows) for c in range(columns)}
@@ -471,6 +504,9 @@ def test_the_cases_reach_every_branch_of_the_kernel() -> None:
     }
     stores = {(c.plan.c_by_tma, c.problem.out == "fp32", c.beta != 0) for c in CASES if c.last}
     assert len(stores) == 8
+    assert {piece_width(c) for c in CASES} >= {8, 16, 24, 40, 56, 64, 104}
+    for policies in ({c.plan.a.policy for c in CASES}, {c.plan.b.policy for c in CASES}):
+        assert policies == set(CachePolicy)
     assert any(case.problem.out != case.problem.dtype == "bf16" for case in CASES)
     assert any(case.problem.m < case.config.tile_m for case in CASES)
     assert any(case.problem.n < case.config.tile_n for case in CASES)
@@ -508,11 +544,13 @@ def test_every_barrier_is_initialised_once_before_any_is_used(case: Case) -> Non
     assert {(warp.name, step.count) for warp, step in inits} == {("dma0", 1)}
     for warp in program.warps:
         whole = [s.op for s in warp.steps].index(start_of(case)[0])
-        assert all(isinstance(s.op, Init | Fence | WarpBarrier) for s in warp.steps[:whole])
+        set_up = LetNextLaunchBegin | Init | Fence | WarpBarrier
+        assert all(isinstance(s.op, set_up) for s in warp.steps[:whole])
         assert not any(isinstance(s.op, Init) for s in warp.steps[whole:])
     for lane in range(stages):
-        start = program.dma[0].thread(lane)[:5]
+        start = program.dma[0].thread(lane)[:6]
         assert start == (
+            LetNextLaunchBegin(),
             Init(f"full[{lane}]", case.config.dma_warps),
             Init(f"empty[{lane}]", warps),
             INIT_FENCE,
@@ -535,6 +573,28 @@ def test_whole_warps_do_what_needs_a_whole_warp(case: Case) -> None:
         assert sum(step.count for step in warp.steps if step.op == Exit()) == 32
         assert all(threads.ops[-1] == Exit() for threads in warp.threads())
         assert sorted(lane for t in warp.threads() for lane in t.lanes) == list(range(32))
+
+
+@by_case
+def test_a_launch_lets_the_next_begin_first_and_touches_memory_after_the_one_before(
+    case: Case,
+) -> None:
+    """Lane by lane, its elements of C among what it touches."""
+    program = program_of(case)
+    touching = (*OUTSIDE, LoadElements, StoreElements)
+    for warp in program.warps:
+        assert warp.steps[0] == Step(LetNextLaunchBegin())
+        for threads in warp.threads():
+            ops = threads.ops
+            assert ops.count(LetNextLaunchBegin()) == 1
+            touched = [at for at, op in enumerate(ops) if isinstance(op, touching)]
+            waits = [at for at, op in enumerate(ops) if op == WaitForLaunchBefore()]
+            has_role = warp in program.math or touched
+            assert len(waits) == (1 if has_role else 0)
+            assert all(at > waits[0] for at in touched)
+            # All that is done before is to set up, which takes its time.
+            meets = [at for at, op in enumerate(ops) if op in start_of(case)[-1:]]
+            assert all(at > meets[0] for at in waits)
 
 
 def start_of(case: Case) -> tuple[Op, ...]:
@@ -670,10 +730,10 @@ def test_registers_move_once_where_they_are_split(case: Case) -> None:
 
 
 @by_case
-def test_chunks_are_staged_and_stored_where_they_belong(case: Case) -> None:
+def test_pieces_are_staged_and_stored_where_they_belong(case: Case) -> None:
     for warp in program_of(case).math:
         warpgroup = warp.warp // 4
-        expected = chunks(case, warpgroup)
+        expected = pieces(case, warpgroup)
         buffers = [(warpgroup, i % 2) for i in range(len(expected))]
         assert of(Stage, warp.thread(7)) == [Stage(*buffer) for buffer in buffers]
         meets = len(expected) * (2 if case.beta else 1)
@@ -686,7 +746,7 @@ def test_chunks_are_staged_and_stored_where_they_belong(case: Case) -> None:
         ]
         for lane in range(32):
             thread = warp.warp % 4 * 32 + lane
-            stores = 0 if by_tma else sum(thread in writers(case, *chunk) for chunk in expected)
+            stores = 0 if by_tma else sum(thread in writers(case, *piece) for piece in expected)
             assert len(of(StoreElements, warp.thread(lane))) == stores
             assert len(of(ReadStaged, warp.thread(lane))) == stores
 
@@ -696,7 +756,7 @@ def test_where_c_is_added_its_elements_come_first_then_a_barrier(case: Case) -> 
     kinds = (LoadElements, Fill, ReadFilled, Stage, Sync)
     for warp in program_of(case).math:
         warpgroup = warp.warp // 4
-        expected = chunks(case, warpgroup)
+        expected = pieces(case, warpgroup)
         for lane in (0, 7, 31):
             thread = warp.warp % 4 * 32 + lane
             filled = [c for c in expected if case.beta and thread in writers(case, *c)]
@@ -939,7 +999,7 @@ def test_a_load_for_one_cta_of_what_both_share_is_seen() -> None:
 
 def test_a_load_for_a_cta_that_is_not_in_the_cluster_is_an_error() -> None:
     with pytest.raises(PtxError, match="goes to CTAs 0b111, not the cluster's"):
-        planted("(1 << kClusterMax) - 1)", "7)", ADDED)
+        planted("(1 << kClusterMax) - 1, policy)", "7, policy)", ADDED)
 
 
 def test_a_half_of_a_tile_that_is_loaded_twice_is_an_error() -> None:
@@ -957,10 +1017,8 @@ def test_a_product_that_does_not_wait_is_seen() -> None:
 def test_a_staging_buffer_refilled_without_a_wait_is_seen() -> None:
     old = "  if (thread == 0) ptx::tma_store_wait_read();\n  __syncwarp();\n"
     assert of(StoreWait, planted(old, "  __syncwarp();\n").math[0].thread(0)) == [StoreWait(0)]
-    chunks_stored = len(chunks(SMALL, 0))
-    assert of(StoreWait, program_of(SMALL).math[0].thread(0)) == [StoreWait(0)] * (
-        chunks_stored + 1
-    )
+    stored = len(pieces(SMALL, 0))
+    assert of(StoreWait, program_of(SMALL).math[0].thread(0)) == [StoreWait(0)] * (stored + 1)
 
 
 def test_bytes_that_no_load_brings_are_seen() -> None:
@@ -1000,6 +1058,64 @@ def test_a_load_told_to_another_slots_barrier_is_seen() -> None:
 def test_what_no_program_can_say_is_an_error(old: str, new: str, words: str) -> None:
     with pytest.raises(PtxError, match=words):
         planted(old, new)
+
+
+POLICY_B = "first_b, k, unit.column, policy_b);"
+ODD = replace(next(c for c in CASES if piece_width(c) == 24 and c.plan.c_by_tma), last=True)
+ADDED_ODD = next(case for case in CASES if piece_width(case) == 104)
+SWIZZLED = next(case for case in CASES if piece_width(case) == 64 and case.plan.c_by_tma)
+WIDE = next(case for case in CASES if case.problem.out == "fp32" and case.plan.c_by_tma)
+ELEMENTS = CASES[1]
+IS_SWIZZLED = "kSwizzled = kQuads == 8 || kQuads == 4 || kQuads == 2;"
+ROW_ADDRESS = "const u32 row_address = staging + row * Piece::kRowBytes;"
+LAST_QUAD = "row_address + (kLast ^ swizzle) * 16, beta);"
+GOES_ON = "is not where its row of 48 bytes goes on|own rows"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (POLICY_B, POLICY_B.replace("policy_b", "policy_a"), "operand b .* policy, EVICT_LAST"),
+        ("cache_policy(args.b_policy)", "cache_policy(args.a_policy)", "operand b .* EVICT_LAST"),
+        ("policy == kEvictLast ?", "policy == kEvictFirst ?", "operand b .* EVICT_LAST"),
+        ("evict_first.b64 %0, 1.0;", "evict_first.b64 %0, 0.5;", "no policy for all"),
+    ],
+)
+def test_a_load_with_another_cache_policy_is_an_error(old: str, new: str, words: str) -> None:
+    assert SMALL.plan.a.policy is CachePolicy.EVICT_FIRST
+    assert SMALL.plan.b.policy is CachePolicy.EVICT_LAST
+    with pytest.raises(PtxError, match=words):
+        planted(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words", "case"),
+    [
+        # Rows that run into one another; rows that TMA takes from elsewhere.
+        (IS_SWIZZLED, "kSwizzled = true;", GOES_ON, ODD),
+        (IS_SWIZZLED, "kSwizzled = false;", "is not where its row of 128 bytes", SWIZZLED),
+        (ROW_ADDRESS, ROW_ADDRESS.replace("RowBytes", "RowBytes - row * 16"), GOES_ON, ODD),
+        (ROW_ADDRESS, ROW_ADDRESS.replace("RowBytes", "RowBytes + row * 16"), "own rows", ODD),
+        # Pieces of an odd number of quads end with one of its own.
+        (LAST_QUAD, LAST_QUAD.replace("kLast", "(kLast - 1)"), GOES_ON, ODD),
+        ("if constexpr (Piece::kQuads % 2 == 1) {", "if constexpr (false) {", "unfinished", ODD),
+        ("quad + 1 < Piece::kQuads", "quad + 3 < Piece::kQuads", "208 bytes goes on", ADDED_ODD),
+        ("for (int half = 0; half < 2; ++half)", "for (int half = 0; half < 1; ++half)",
+         "unfinished", WIDE),
+        # Elements of C from and to elsewhere.
+        ("Piece::address(staging, r, at)", "Piece::address(staging, r, at ^ 1)", "belongs",
+         ELEMENTS),
+        ("Piece::address(staging, r, at)", "Piece::address(staging, r ^ 1, at)", "belongs",
+         ADDED_ODD),
+        ("static_cast<i64>(row) * args.ldc", "static_cast<i64>(row + 1) * args.ldc", "C|belongs",
+         ELEMENTS),
+    ],
+)  # fmt: skip
+def test_a_piece_of_c_that_is_staged_elsewhere_is_an_error(
+    old: str, new: str, words: str, case: Case
+) -> None:
+    with pytest.raises(PtxError, match=words):
+        planted(old, new, case)
 
 
 TRANSPOSED = next(case for case in CASES if case.problem.layout == "nt")

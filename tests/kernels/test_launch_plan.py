@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kernels.launch_plan import ARGUMENTS, OUT_TYPES, SWIZZLE_BYTES, plan_launch
+from kernels.launch_plan import ARGUMENTS, OUT_TYPES, SWIZZLE_BYTES, CachePolicy, plan_launch
 from kernels.sources import headers
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidProblem
@@ -45,7 +46,7 @@ def test_the_argument_block_has_the_layout_the_kernel_declares() -> None:
         kind, at = ARGUMENTS.fields[name][:2]
         assert (at, kind.itemsize) == (offset, size), name
         offset += size
-    assert offset == ARGUMENTS.itemsize == 120
+    assert offset == ARGUMENTS.itemsize == 128
     assert f"static_assert(sizeof(GemmArgs) == {offset}" in header
     assert len(declared) == len(ARGUMENTS.names or ())
 
@@ -54,6 +55,16 @@ def test_the_numbers_of_output_types_are_the_kernels() -> None:
     names = {"bf16": "kOutBf16", "fp16": "kOutFp16", "fp32": "kOutFp32"}
     words = ", ".join(f"{names[dtype]} = {number}" for dtype, number in OUT_TYPES.items())
     assert f"enum OutType : int {{ {words} }};" in headers()["sm90_gemm_args.cuh"]
+
+
+def test_the_numbers_of_cache_policies_are_the_kernels() -> None:
+    names = {
+        CachePolicy.NORMAL: "kCacheNormally",
+        CachePolicy.EVICT_FIRST: "kEvictFirst",
+        CachePolicy.EVICT_LAST: "kEvictLast",
+    }
+    words = ", ".join(f"{names[policy]} = {policy.value}" for policy in CachePolicy)
+    assert f"enum CachePolicy : int {{ {words} }};" in headers()["sm90_gemm_args.cuh"]
 
 
 def test_the_arguments_are_the_plans_own_figures() -> None:
@@ -79,10 +90,12 @@ def test_the_arguments_are_the_plans_own_figures() -> None:
         "cluster_n": 1,
         "a_copies": 1,
         "b_copies": 1,
-        "a_box_rows": 104,
+        "a_box_rows": 100,
         "b_box_rows": 200,
-        "a_tx_bytes": 104 * 64 * 2,
+        "a_tx_bytes": 100 * 64 * 2,
         "b_tx_bytes": 200 * 64 * 2,
+        "a_policy": 1,
+        "b_policy": 1,
         "c_by_tma": 1,
         "out_type": 2,
         "alpha": 0.5,
@@ -129,10 +142,61 @@ def test_an_sm_limit_bounds_the_grid_to_whole_clusters(cluster_m: int, cluster_n
     assert (plan.cluster, plan.grid) == (cluster_m * cluster_n, 79 if plan.cluster == 1 else 78)
 
 
-def test_a_box_is_cut_to_the_problem_rounded_up_to_eight() -> None:
-    plan = plan_launch(Problem(1, 20, 64), replace(CONFIG, tile_n=24), SMS)
-    assert (plan.a.box.box_rows, plan.b.box.box_rows) == (8, 24)
-    assert (plan.a.tx_bytes, plan.b.tx_bytes) == (8 * 64 * 2, 24 * 64 * 2)
+def test_a_box_is_cut_to_the_rows_that_the_problem_has() -> None:
+    plan = plan_launch(Problem(1, 21, 64), replace(CONFIG, tile_n=24), SMS)
+    assert (plan.a.box.box_rows, plan.b.box.box_rows) == (1, 21)
+    assert (plan.a.tx_bytes, plan.b.tx_bytes) == (1 * 64 * 2, 21 * 64 * 2)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "cluster", "rows"),
+    [
+        (300, 21, {}, (128, 21)),
+        # Each CTA's half of a tile that is shared starts where the swizzle does.
+        (5, 90, {"cluster_n": 2}, (8, 48)),
+        (17, 90, {"cluster_n": 2}, (16, 48)),
+        (200, 37, {"cluster_m": 2}, (128, 24)),
+        (200, 33, {"cluster_m": 2}, (128, 24)),
+    ],
+)
+def test_the_rows_of_a_shared_tile_are_whole_periods_of_the_swizzle_for_each_cta(
+    m: int, n: int, cluster: dict[str, int], rows: tuple[int, int]
+) -> None:
+    plan = plan_launch(Problem(m, n, 64), replace(CONFIG, tile_n=48, **cluster), SMS)
+    assert (plan.a.box.box_rows, plan.b.box.box_rows) == rows
+    for load in (plan.a, plan.b):
+        assert load.tx_bytes == load.box.box_rows * load.sharers * 64 * 2
+
+
+def test_an_operand_not_contiguous_in_k_is_cut_to_whole_swizzled_rows() -> None:
+    plan = plan_launch(Problem(5, 21, 64, layout="nt"), replace(CONFIG, tile_n=48), SMS)
+    assert (plan.a.copies, plan.a.box.box_columns) == (1, 64)
+    assert (plan.b.copies, plan.b.box.box_columns) == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "cluster", "a", "b"),
+    [
+        # One tile of each; one of A's, that all others read; one of B's; several of both.
+        (100, 200, {}, CachePolicy.EVICT_FIRST, CachePolicy.EVICT_FIRST),
+        (100, 2000, {}, CachePolicy.EVICT_LAST, CachePolicy.EVICT_FIRST),
+        (2000, 200, {}, CachePolicy.EVICT_FIRST, CachePolicy.EVICT_LAST),
+        (2000, 2000, {}, CachePolicy.NORMAL, CachePolicy.NORMAL),
+        # What a cluster shares it reads once.
+        (200, 2000, {"cluster_m": 2}, CachePolicy.EVICT_LAST, CachePolicy.EVICT_FIRST),
+        (2000, 500, {"cluster_n": 2}, CachePolicy.EVICT_FIRST, CachePolicy.EVICT_LAST),
+        (2048, 2000, {"cluster_m": 2}, CachePolicy.NORMAL, CachePolicy.NORMAL),
+    ],
+)
+def test_lines_that_are_read_once_leave_the_l2_first_and_those_read_by_all_others_last(
+    m: int, n: int, cluster: dict[str, int], a: CachePolicy, b: CachePolicy
+) -> None:
+    for split_k in (1, 4):
+        config = replace(CONFIG, split_k=split_k, **cluster)
+        plan = plan_launch(Problem(m, n, 1000), config, SMS)
+        assert (plan.a.policy, plan.b.policy) == (a, b)
+        block = plan.arguments(0, 0, 0)[0]
+        assert (block["a_policy"], block["b_policy"]) == (a.value, b.value)
 
 
 def test_a_slot_of_128_k_takes_two_boxes_of_an_operand_contiguous_in_k() -> None:
@@ -190,18 +254,72 @@ def test_the_output_leaves_by_tma_only_where_its_rows_allow(
     assert plan.c_by_tma is by_tma
 
 
-@pytest.mark.parametrize(("tile_n", "chunk"), [(256, 64), (96, 32), (48, 16), (24, 8)])
-def test_the_store_box_is_a_chunk_swizzled_over_its_own_width(tile_n: int, chunk: int) -> None:
+@pytest.mark.parametrize(
+    ("tile_n", "piece", "swizzle"),
+    [
+        (256, 64, 128),
+        (96, 32, 64),
+        (16, 16, 32),
+        # Rows of an odd number of quads lie as they are.
+        (8, 8, 16),
+        (48, 24, 16),
+        (40, 40, 16),
+        (112, 56, 16),
+        (144, 72, 16),
+        (88, 88, 16),
+        (104, 104, 16),
+        (208, 104, 16),
+        (120, 40, 16),
+    ],
+)
+def test_the_store_box_is_a_piece_swizzled_where_its_rows_are_as_long_as_a_swizzle(
+    tile_n: int, piece: int, swizzle: int
+) -> None:
     box = plan_launch(Problem(4096, 4096, 64), replace(CONFIG, tile_n=tile_n), SMS).c
     assert box is not None
-    assert (box.box_rows, box.box_columns, box.swizzle_bytes) == (64, chunk, 2 * chunk)
+    assert (box.box_rows, box.box_columns, box.swizzle_bytes) == (64, piece, swizzle)
 
 
-def test_wide_output_leaves_in_half_a_chunk() -> None:
+@pytest.mark.parametrize(
+    ("tile_n", "piece", "swizzle"), [(256, 32, 128), (96, 16, 64), (48, 8, 32), (208, 8, 32)]
+)
+def test_a_piece_of_wide_output_is_half_a_swizzled_row(
+    tile_n: int, piece: int, swizzle: int
+) -> None:
     problem = Problem(4096, 4096, 64, out_dtype="fp32")
-    box = plan_launch(problem, replace(CONFIG, tile_n=96), SMS).c
-    assert box is not None
-    assert (box.dtype, box.box_columns, box.swizzle_bytes) == ("fp32", 16, 64)
+    plan = plan_launch(problem, replace(CONFIG, tile_n=tile_n), SMS)
+    assert plan.c is not None
+    assert (plan.c.dtype, plan.c.box_columns, plan.c.swizzle_bytes) == ("fp32", piece, swizzle)
+    narrow = plan_launch(Problem(4096, 4096, 64), replace(CONFIG, tile_n=tile_n), SMS)
+    assert plan.smem_bytes == narrow.smem_bytes, "staging buffers are those of 16-bit pieces"
+
+
+@pytest.mark.parametrize("tile_n", family.TILE_N)
+def test_eight_rows_of_a_piece_meet_no_bank_twice(tile_n: int) -> None:
+    """A matrix of stmatrix: eight rows of 16 bytes, of 32 banks that are 4 bytes wide."""
+    piece = int(family.piece_n(tile_n, 2))
+    quads = piece // 8
+    assert tile_n % piece == 0
+    assert piece in family.PIECES_N
+    swizzled = quads in (2, 4, 8)
+    for first in range(0, 64, 8):
+        for quad in range(quads):
+            addresses = []
+            for row in range(first, first + 8):
+                at = row * 2 * piece + 16 * quad
+                addresses.append(at ^ at // 128 % quads * 16 if swizzled else at)
+            assert len({address % 128 // 16 for address in addresses}) == 8
+    # No wider piece would do.
+    for wider in range(piece + 8, min(tile_n, 104) + 1, 8):
+        assert tile_n % wider or wider % 16 == 0, wider
+    # A row of fp32 is no longer than one of 16 bits, and so fits its buffer.
+    assert 4 * int(family.piece_n(tile_n, 4)) <= 2 * piece
+
+
+def test_pieces_are_the_same_for_a_column_of_tiles_as_for_each() -> None:
+    for out_bytes in (2, 4):
+        together = family.piece_n(np.array(family.TILE_N), out_bytes)
+        assert together.tolist() == [int(family.piece_n(n, out_bytes)) for n in family.TILE_N]
 
 
 @pytest.mark.parametrize(
@@ -317,8 +435,12 @@ def test_every_plan_keeps_the_rules_of_tma(
     for box in (plan.a.box, plan.b.box, *([plan.c] if plan.c else [])):
         assert box.row_bytes % 16 == 0
         assert 1 <= box.box_rows <= 256
-        assert box.box_columns * OUT_BYTES[box.dtype] == box.swizzle_bytes
+        box_bytes = box.box_columns * OUT_BYTES[box.dtype]
         assert box.swizzle_bytes in SWIZZLE_BYTES
+        # Whole rows are swizzled, or none.
+        assert box.swizzle_bytes == (box_bytes if box_bytes in SWIZZLE_BYTES else 16)
+        assert box_bytes % 16 == 0
+        assert box.box_columns <= 256
     for load, lines, tile, k_major in (
         (plan.a, m, config.tile_m, problem.a_is_k_major),
         (plan.b, n, tile_n, problem.b_is_k_major),
@@ -332,6 +454,10 @@ def test_every_plan_keeps_the_rules_of_tma(
         assert in_k == tile_k
         assert min(lines, tile) <= along <= tile
         assert load.tx_bytes == along * in_k * 2
-        # A CTA's share starts where the swizzle does: the other half's addresses are its own.
-        assert not k_major or box.box_rows % 8 == 0
+        assert box.box_columns * 2 == box.swizzle_bytes
+        if load.sharers > 1:
+            # A CTA's share starts where the swizzle does: the other half's addresses are its own.
+            assert box.box_rows % 8 == 0
+        elif k_major:
+            assert along == min(lines, tile), "rows that there are, and no more"
     assert plan.a.tx_bytes + plan.b.tx_bytes <= family.stage_bytes(columns, 2)

@@ -6,14 +6,20 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
-from kernels.barrier_program import kernel_ptx
+from kernels import ring_check
+from kernels.barrier_program import BarrierProgram, barrier_program, kernel_ptx
+from kernels.barrier_steps import LoadElements
+from kernels.launch_plan import CachePolicy
+from kernels.ptx_parser import PtxError
 from kernels.ring_check import (
     Launch,
     Mismatch,
     check_kernel,
+    check_launch,
     cta_of,
     small_launches,
     units_of,
@@ -25,6 +31,7 @@ from solver.families import sm90_gemm as family
 from solver.problem import LAYOUTS
 from solver.ring.explore import explore_cta
 from solver.ring.state import Fault
+from solver.ring.steps import Step, WaitForLaunchBefore
 from solver.z3_ring import prove_ring
 
 SAMPLE = random.Random(7).sample(
@@ -59,6 +66,8 @@ def test_launches_cover_clusters_splits_types_and_ways_to_store(layout: str) -> 
         (by_tma, adds) for by_tma in (True, False) for adds in (True, False)
     }
     assert {out for _, out, _ in stores} == {"bf16", "fp16", "fp32"}
+    for policies in ({plan.a.policy for plan in plans}, {plan.b.policy for plan in plans}):
+        assert policies == set(CachePolicy)
     assert all(plan.units == 2 * plan.grid for plan in plans)
     # One tile has warpgroups with nothing of it to store.
     assert any(0 in unit.pieces for each in three_warpgroups() for unit in units_of(each, 0))
@@ -104,6 +113,8 @@ COUNT = """  ptx::named_barrier(kReduceBarrier, Shape::kMathThreads);
 SECOND_REDUCE = """  __syncwarp();
   ptx::named_barrier(kReduceBarrier, Shape::kMathThreads);
   if (!ptx"""
+WAIT = "  ptx::wait_for_launch_before();\n"
+DMA_WAIT, MATH_WAIT = f"  RingCursor cursor;\n{WAIT}", f"  int buffer = 0;\n{WAIT}"
 PLANTS = {
     "a wrong count": (EMPTY_COUNT, EMPTY_COUNT.replace("Warps *", "Warps + 1 + 0 *"), "deadlock"),
     "a whole-block barrier in one branch": (
@@ -219,6 +230,26 @@ PLANTS = {
         COUNT.replace("ptx::named_barrier(kReduceBarrier, Shape::kMathThreads)", "__syncthreads()"),
         "deadlock",
     ),
+    "loads that do not wait for the launch before": (
+        DMA_WAIT,
+        "  RingCursor cursor;\n",
+        "touched too early: dma0 touches memory before the launch before this one has ended",
+    ),
+    "stores that do not wait for the launch before": (
+        MATH_WAIT,
+        "  int buffer = 0;\n",
+        "touched too early: math0 touches memory before the launch before this one has ended",
+    ),
+    "loads that one DMA warp waits for and the other starts": (
+        DMA_WAIT,
+        f"  RingCursor cursor;\n  if (loads_a){WAIT}",
+        "touched too early: CTA 0 dma1 touches memory",
+    ),
+    "sums that are stored before the launch before has ended": (
+        MATH_WAIT,
+        f"  int buffer = 0;\n  if (args.split_k == 1){WAIT}",
+        "touched too early: math0 touches memory",
+    ),
 }  # fmt: skip
 
 
@@ -236,6 +267,59 @@ def test_an_error_planted_in_the_cuda_is_refuted_with_a_trace(name: str) -> None
     assert mismatch.consequence.startswith(PLANTS[name][2]), str(mismatch)
     assert "\n  1. " in mismatch.consequence
     assert mismatch.where in str(mismatch)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "first_b, k, unit.column, policy_b);",
+            "first_b, k, unit.column, policy_a);",
+            "operand b does not have the launch's cache policy",
+        ),
+        (
+            "kSwizzled = kQuads == 8 || kQuads == 4 || kQuads == 2;",
+            "kSwizzled = kQuads > 1;",
+            "is not in its warp's own rows",
+        ),
+        (
+            "for (u32 quad = 0; quad + 1 < Piece::kQuads; quad += 2) {",
+            "for (u32 quad = 0; quad < Piece::kQuads; quad += 2) {",
+            "is not in its warp's own rows",
+        ),
+    ],
+)
+def test_an_error_that_no_step_shows_is_refused_where_it_happens(
+    old: str, new: str, words: str
+) -> None:
+    text = {file: source.replace(old, new) for file, source in headers().items()}
+    assert text != headers()
+    with pytest.raises(PtxError, match=words):
+        list(check_kernel(PLAIN, text))
+
+
+def test_elements_of_c_that_are_read_too_early_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no step of the description: the compiler, say, could have moved it up."""
+    ptx = kernel_ptx(PLAIN)
+    launch = next(x for x in small_launches(PLAIN) if x.beta and not x.plan.c_by_tma and x.last)
+
+    def hoisted(*arguments: Any, **more: Any) -> BarrierProgram:
+        program = barrier_program(*arguments, **more)
+        math0 = program.warps[0]
+        steps = list(math0.steps)
+        loads = next(step for step in steps if step.op == LoadElements())
+        steps.remove(loads)
+        steps.insert(steps.index(Step(WaitForLaunchBefore())), loads)
+        return replace(program, warps=(replace(math0, steps=tuple(steps)), *program.warps[1:]))
+
+    assert check_launch(ptx, launch) is None
+    monkeypatch.setattr(ring_check, "barrier_program", hoisted)
+    mismatch = check_launch(ptx, launch)
+    assert mismatch is not None
+    assert mismatch.where.startswith("math0, step ")
+    assert mismatch.expected.startswith("WaitForLaunchBefore()")
+    assert mismatch.consequence.startswith("touched too early: math0 touches memory before")
+    assert mismatch.consequence.endswith("; touch elements of C")
 
 
 def first_mismatch(text: Mapping[str, str]) -> Mismatch:

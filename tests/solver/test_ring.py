@@ -29,12 +29,14 @@ from solver.ring.steps import (
     ASYNC_FENCE,
     GPU_FENCE,
     INIT_FENCE,
+    OUTSIDE,
     Arrive,
     ClusterArrive,
     ClusterWait,
     CountTile,
     Fill,
     Init,
+    LetNextLaunchBegin,
     Load,
     Multiply,
     MultiplyWait,
@@ -49,9 +51,11 @@ from solver.ring.steps import (
     StoreWait,
     Sync,
     Wait,
+    WaitForLaunchBefore,
+    too_early,
 )
 from solver.ring.table import barrier_table
-from solver.z3_ring import prove_ring, prove_split
+from solver.z3_ring import prove_launches, prove_ring, prove_split
 
 A, B, SHARED = Copy(4096), Copy(2048), Copy(1024, shared=True)
 ONE, TWO = ((A, B),), ((A,), (B,))
@@ -143,6 +147,10 @@ def test_any_number_of_splits_has_one_last_by_induction() -> None:
     assert prove_split().name == "split"
 
 
+def test_any_number_of_launches_before_have_ended_by_induction() -> None:
+    assert prove_launches().name == "launches"
+
+
 @dataclass(frozen=True, slots=True)
 class EmptyOffByOne(Ring):
     def freed_parity(self, visit: Any) -> Any:
@@ -226,6 +234,17 @@ def swapped(first: type[Op], second: type[Op]) -> Change:
     return change
 
 
+def late(steps: list[Step]) -> Sequence[Step]:
+    """Wait for the launch before at the very end."""
+    waits = [step for step in steps if step.op == WaitForLaunchBefore()]
+    return [*(step for step in steps if step.op != WaitForLaunchBefore()), *waits]
+
+
+def by_one_lane(steps: list[Step]) -> Sequence[Step]:
+    """Wait for the launch before with one lane for its warp."""
+    return [replace(s, lanes=1) if s.op == WaitForLaunchBefore() else s for s in steps]
+
+
 def half(steps: list[Step]) -> Sequence[Step]:
     return steps[: len(steps) // 2]
 
@@ -288,10 +307,12 @@ RING_PLANTS = [
     (without(Init, 0), "dma0", {"used before it is initialised"}),
     (without_every(INIT_FENCE), "dma0", {"initialised without a fence"}),
     (
-        lambda steps: [*steps[:1], steps[0], *steps[1:]],
+        lambda steps: [*steps[:2], steps[1], *steps[2:]],
         "dma0",
         {"initialised twice"},
     ),
+    (without(WaitForLaunchBefore, 0), "dma0", {"touched too early"}),
+    (late, "dma0", {"touched too early"}),
 ]
 
 
@@ -390,6 +411,10 @@ EPILOGUE_PLANTS = [
     (Epilogue(2), without(StoreFlag, 0), "math0", {"read before written"}),
     (Epilogue(2), without(Sync, 1), "math3", {"read before written"}),
     (Epilogue(2), without(Sync, -1), "math3", {"deadlock"}),
+    (Epilogue(), without_every(WaitForLaunchBefore()), "math0", {"touched too early"}),
+    (Epilogue(by_tma=False), late, "math3", {"touched too early"}),
+    (Epilogue(by_tma=False), by_one_lane, "math", {"touched too early"}),
+    (Epilogue(adds=True), without_every(WaitForLaunchBefore()), "math2", {"touched too early"}),
 ]  # fmt: skip
 
 
@@ -415,6 +440,8 @@ SPLIT_PLANTS = [
      {"summed twice", "read before written"}),
     (lambda s: [Step(CountTile(5)) if isinstance(x.op, CountTile) else x for x in s], "math0",
      {"no sum"}),
+    (without_every(WaitForLaunchBefore()), "math3", {"touched too early"}),
+    (by_one_lane, "math", {"touched too early"}),
 ]  # fmt: skip
 
 
@@ -459,7 +486,7 @@ def test_warps_at_a_named_barrier_leave_together() -> None:
     [
         (Cta(Ring(2, 1, TWO, False)), iterations(2, 1), 30),
         (Cta(Ring(3, 1, ONE, True)), iterations(4), 20),
-        (Cta(Ring(2, 1, ((SHARED,),), False, 2)), iterations(3), 12),
+        (Cta(Ring(2, 1, ((SHARED,),), False, 2)), iterations(3), 10),
         (Cta(Ring(2, 1, ONE, False), Epilogue(2)), [Unit(1, (2,)), Unit(1, (2,))], 30),
         (Cta(Ring(2, 1, ONE, False), Epilogue(1, False, True)), [Unit(1, (3,))], 30),
     ],
@@ -513,8 +540,41 @@ def test_the_description_loads_reads_and_frees_each_slot_once_a_visit() -> None:
     assert sum(isinstance(op, Multiply) and op.fresh for op in math) == 3
 
 
+@pytest.mark.parametrize("epilogue", EPILOGUES, ids=str)
+def test_every_warp_lets_the_next_launch_begin_and_waits_before_it_touches_memory(
+    epilogue: Epilogue,
+) -> None:
+    cta = Cta(Ring(2, 2, ((A,), (SHARED,)), False, 2), epilogue, idle_warps=2)
+    touching = 0
+    for name, program in cta.programs([Unit(2, (3, 3)), Unit(1, (1, 0), last=False)]).items():
+        ops = [step.op for step in program]
+        assert program[0] == Step(LetNextLaunchBegin())
+        assert ops.count(LetNextLaunchBegin()) == 1
+        idle = name in ("dma2", "dma3")
+        assert ops.count(WaitForLaunchBefore()) == (0 if idle else 1)
+        assert not too_early(program)
+        without_wait = tuple(step for step in program if step.op != WaitForLaunchBefore())
+        early = {type(without_wait[at].op) for at in too_early(without_wait)}
+        assert early == {type(op) for op in ops if isinstance(op, OUTSIDE)}
+        # Barriers are set up meanwhile.
+        if not idle:
+            wait = ops.index(WaitForLaunchBefore())
+            assert {type(op) for op in ops[:wait]} >= {ClusterArrive, ClusterWait}
+        touching += bool(early)
+    assert touching > 2
+
+
+def test_a_launch_that_does_not_wait_is_told_with_the_step_that_touches_memory() -> None:
+    programs = changed(Cta(RING).programs([Unit(3, (1,))]), without(WaitForLaunchBefore, 0), "dma0")
+    fault = explore([programs], RING.copies)
+    assert isinstance(fault, Fault)
+    assert fault.words == "dma0 touches memory before the launch before this one has ended"
+    assert fault.trace[-1].endswith("start a copy of 4096 bytes into slot 0, told to full[0]")
+    assert "math0: wait for the launch before to end" in fault.trace
+
+
 def test_the_table_in_the_docs_is_the_descriptions() -> None:
     text = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text("utf-8")
     table = barrier_table()
-    assert table.count("\n") == 9
+    assert table.count("\n") == 11
     assert f"\n\n{table}\n" in text
