@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +13,7 @@ from solver.recheck.space import TICKS_PER_US, Kernel, Space
 
 NAME = "sm90_gemm"
 TILES_M = ((64, 1), (128, 1), (192, 1), (128, 2), (256, 2), (192, 3))  # (rows, MATH warpgroups)
-TILES_N = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)
+TILES_N = (*range(8, 128, 8), *range(128, 257, 16))
 TILES_K = (64, 128)
 STAGES = range(2, 13)
 SPLITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
@@ -125,8 +124,8 @@ def _rings(
         return
     asked = SPLIT_REGISTERS[shape.math_warpgroups] if register_split else 0
     slot_bytes = (shape.tile_m + shape.tile_n) * shape.tile_k * element_bytes
-    # Two chunks of the epilogue are on their way from each MATH warpgroup.
-    staging = shape.math_warpgroups * 2 * 64 * math.gcd(shape.tile_n, 64) * element_bytes
+    # Two pieces of the epilogue, of 16-bit elements, are on their way from each MATH warpgroup.
+    staging = shape.math_warpgroups * 2 * 64 * shape.piece_n(2) * 2
     for stages in STAGES:
         smem_bytes = stages * slot_bytes + staging + stages * 2 * 8 + 16
         for dma_warps in (1, 2):
@@ -154,7 +153,7 @@ def _slices(built: tuple[Built, ...]) -> Mapping[Shape, range]:
 
 def launches(question: Question, shape: Shape, sms: int) -> Iterator[tuple[int, int]]:
     """(split_k, raster_group) that are legal for the problem, in order."""
-    # Half of a staged chunk of fp32 must be a whole block of 8 columns.
+    # Half of a swizzled row of fp32 must be a whole block of 8 columns.
     step = 16 if question.out_dtype == "fp32" else step_n(question.kernel_layout)
     tiles_n_allowed = [n for n in TILES_N if n % step == 0]
     widest_m = -(-question.m // 64) * 64

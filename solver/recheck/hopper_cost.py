@@ -15,6 +15,7 @@ from solver.recheck.question import Question
 from solver.recheck.shipped import Profile
 from solver.recheck.space import TICKS_PER_US, Work, largest_grid
 
+PIECES_N = (8, 16, 24, 32, 40, 56, 64, 72, 88, 104)  # columns of 16 bits stored at a time
 LINE_BYTES = 128  # of the L2, and of a row that TMA writes at a time
 TMA_PIECE_BYTES = 16
 COPY_STEP = 64  # elements: an aligned copy has lines of whole rows, or of a part that divides one
@@ -40,9 +41,15 @@ class Shape:
         return self.cluster_m * self.cluster_n
 
     @property
-    def chunk_n(self) -> int:
-        """Columns that an epilogue stores at a time."""
+    def swizzle_n(self) -> int:
+        """Columns of a row of B in shared memory where B does not run along k."""
         return math.gcd(self.tile_n, 64)
+
+    def piece_n(self, out_bytes: int) -> int:
+        """Columns that an epilogue stores at a time."""
+        if out_bytes == 4:
+            return self.swizzle_n // 2
+        return max(width for width in PIECES_N if self.tile_n % width == 0)
 
     @property
     def row_blocks(self) -> int:
@@ -185,8 +192,8 @@ def _loads(
     asked_m, asked_n = _asked_rows(question, shape)
     a_bytes, b_bytes = asked_m * row_bytes, asked_n * row_bytes
     a_odd, b_odd = _is_odd(question.a), _is_odd(question.b)
-    # Where B does not run along k its rows are a chunk wide, and short ones are slower.
-    narrow = 0.0 if question.b_runs_along_k else LINE_BYTES / (shape.chunk_n * size) - 1
+    # Where B does not run along k its rows are a swizzle wide, and short ones are slower.
+    narrow = 0.0 if question.b_runs_along_k else LINE_BYTES / (shape.swizzle_n * size) - 1
     penalty = constant["load_odd_pitch_penalty"]
     own = (
         (
@@ -240,11 +247,13 @@ def _loads(
 def _asked_rows(question: Question, shape: Shape) -> tuple[int, int]:
     """Rows of A and columns of B that are asked for a tile: those that exist, in whole steps.
 
-    A step is a swizzle's 8 rows for each CTA that loads a part; where an operand does not run
-    along k, the width of its rows in shared memory.
+    Where CTAs each load a part a step is a swizzle's 8 rows for each; where an operand does not
+    run along k, the width of its rows in shared memory.
     """
-    step_m = 8 * shape.cluster_n if question.a_runs_along_k else 64
-    step_n = 8 * shape.cluster_m if question.b_runs_along_k else shape.chunk_n
+    part_m = 8 * shape.cluster_n if shape.cluster_n > 1 else 1
+    part_n = 8 * shape.cluster_m if shape.cluster_m > 1 else 1
+    step_m = part_m if question.a_runs_along_k else 64
+    step_n = part_n if question.b_runs_along_k else shape.swizzle_n
     return (
         min(shape.tile_m, -(-question.m // step_m) * step_m),
         min(shape.tile_n, -(-question.n // step_n) * step_n),
@@ -274,9 +283,9 @@ def _stores(
     """(epilogue between two units, what follows the last MATH)."""
     blocks, tile_n = shape.row_blocks, shape.tile_n
     c = question.c
-    doubled = c.element_bytes // question.element_bytes  # where C is fp32
-    pieces = blocks * (tile_n // shape.chunk_n) * doubled
-    piece = constant["epilogue_chunk_cycles"] + (doubled > 1) * constant["epilogue_fp32_cycles"]
+    pieces = blocks * (tile_n // shape.piece_n(c.element_bytes))
+    wide = c.element_bytes > question.element_bytes
+    piece = constant["epilogue_chunk_cycles"] + wide * constant["epilogue_fp32_cycles"]
     by_tma = c.is_aligned and question.n * c.element_bytes % TMA_PIECE_BYTES == 0
     by_element = 0 if by_tma else constant["epilogue_unaligned_cycles"]
     column = constant["epilogue_column_cycles"] + by_element
@@ -286,9 +295,9 @@ def _stores(
     tile_bytes = shape.tile_m * tile_n * 4  # fp32 partials
     spill = constant["split_epilogue_cycles"] + tile_bytes / constant["split_tile_bytes_per_cycle"]
     accumulators = blocks * tile_n // 2
-    wide = constant["split_wide_factor"] if accumulators > 128 else 1
+    slower = constant["split_wide_factor"] if accumulators > 128 else 1
     reduce = (split_k - 1) * (
         constant["split_reduce_latency_fraction"] * constant["load_latency_cycles"]
-        + tile_bytes / constant["split_reduce_bytes_per_cycle"] * wide
+        + tile_bytes / constant["split_reduce_bytes_per_cycle"] * slower
     )
     return spill, spill + reduce + store
