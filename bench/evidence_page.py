@@ -6,55 +6,92 @@ import json
 from pathlib import Path
 from typing import Any
 
-NAMES = ("pairs", "soak", "large", "sanitizer", "hangs")
+SCRIPTS = {
+    "pairs": "pairs",
+    "soak": "soak",
+    "large": "large",
+    "sanitizer": "sanitize",
+    "hangs": "hangs",
+}
+NAMES = tuple(SCRIPTS)
 
 
 def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
-    """The recorded results of the evidence scripts, by name."""
-    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in NAMES}
+    """The recorded results of the evidence scripts that were run, by name."""
+    paths = {name: folder / f"{name}.json" for name in NAMES}
+    return {n: json.loads(path.read_text("utf-8")) for n, path in paths.items() if path.is_file()}
 
 
 def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
-    """The section: what was launched and checked, what was found.
+    """The section: what was launched and checked, what was found, what was not run.
 
-    Raises SystemExit where a record is of other kernel sources or was cut short; the
-    sanitizers' alone may be older, and then counts for nothing.
+    Raises SystemExit where a record is of other kernel sources than the others or was cut short;
+    the sanitizers' alone may be older, and then counts for nothing.
     """
-    sources = evidence["pairs"]["source_hash"]
+    title = "## The kernel, checked"
+    launched = [name for name in NAMES if name in evidence and name != "sanitizer"]
+    if not launched:
+        return f"{title}\n\nNot run: {', '.join(f'`bench.gpu_{n}`' for n in SCRIPTS.values())}."
+    first = evidence[launched[0]]
+    sources = first["source_hash"]
     for name, record in evidence.items():
         if name != "sanitizer" and record["source_hash"] != sources:
-            raise SystemExit(f"{name}.json is of other kernel sources than pairs.json")
+            raise SystemExit(f"{name}.json is of other kernel sources than {launched[0]}.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
-    pairs, soak, large = evidence["pairs"], evidence["soak"], evidence["large"]
-    hangs = evidence["hangs"]["plants"]
-    errors = ", ".join(f"{error:.2g} ({out})" for out, error in pairs["rel_error_max"].items())
-    return "\n\n".join(
-        [
-            "## The kernel, checked",
-            f"Sources {pairs['source_hash'][:12]}, NVRTC {pairs['nvrtc']}, {pairs['date'][:10]}.",
-            "\n".join(
-                [
-                    f"- `bench.gpu_pairs`: {pairs['checked']} seeded pairs of problem and "
-                    f"configuration, {pairs['kernels']} kernels, {pairs['failed']} failed; every "
-                    f"output exact over {pairs['exact_draws']} draws that cover every k, again "
-                    "with alpha and beta; largest relative errors on random inputs "
-                    f"{errors}; {pairs['meetings_met']} of {pairs['meetings_wanted']} combinations "
-                    "of branches met.",
-                    f"- `bench.gpu_soak`: {soak['launches']:,} launches of "
-                    f"{soak['configurations']} configurations, {soak['failed']} gave another "
-                    "checksum.",
-                    f"- `bench.gpu_large`: {large['problems']} problems of more than 2³¹ "
-                    f"elements, or an extent next to it, {large['failed']} "
-                    "wrong.",
-                    f"- `bench.gpu_hangs`: {sum(row['right'] for row in hangs.values())} of "
-                    f"{len(hangs)} hangs planted in the CUDA reported with the right barrier, "
-                    "stage and warps.",
-                ]
-            ),
-            _sanitizer(evidence["sanitizer"], sources),
-        ]
+    lines = [
+        f"- `bench.gpu_{SCRIPTS[name]}`: "
+        + (words(evidence[name]) if name in evidence else "not run.")
+        for name, words in _WORDS.items()
+    ]
+    parts = [
+        title,
+        f"Sources {sources[:12]}, NVRTC {first['nvrtc']}, {first['date'][:10]}.",
+        "\n".join(lines),
+    ]
+    if "sanitizer" in evidence:
+        parts.append(_sanitizer(evidence["sanitizer"], sources))
+    else:
+        parts.append("compute-sanitizer: not run.")
+    return "\n\n".join(parts)
+
+
+def _pairs(record: dict[str, Any]) -> str:
+    errors = ", ".join(f"{error:.2g} ({out})" for out, error in record["rel_error_max"].items())
+    return (
+        f"{record['checked']} seeded pairs of problem and "
+        f"configuration, {record['kernels']} kernels, {record['failed']} failed; every "
+        f"output exact over {record['exact_draws']} draws that cover every k, again "
+        f"with alpha and beta; largest relative errors on random inputs {errors}; "
+        f"{record['meetings_met']} of {record['meetings_wanted']} combinations "
+        "of branches met."
     )
+
+
+def _soak(record: dict[str, Any]) -> str:
+    return (
+        f"{record['launches']:,} launches of "
+        f"{record['configurations']} configurations, {record['failed']} gave another checksum."
+    )
+
+
+def _large(record: dict[str, Any]) -> str:
+    return (
+        f"{record['problems']} problems of more than 2³¹ "
+        f"elements, or an extent next to it, {record['failed']} wrong."
+    )
+
+
+def _hangs(record: dict[str, Any]) -> str:
+    plants = record["plants"].values()
+    return (
+        f"{sum(row['right'] for row in plants)} of "
+        f"{len(plants)} hangs planted in the CUDA reported with the right barrier, "
+        "stage and warps."
+    )
+
+
+_WORDS = {"pairs": _pairs, "soak": _soak, "large": _large, "hangs": _hangs}
 
 
 def _sanitizer(record: dict[str, Any], sources: str) -> str:

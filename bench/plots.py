@@ -13,12 +13,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-Row = dict[str, Any]
-COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea")
+from bench.records import Row, geomean, passed
+from kernels.bench_plan import problem_of
 
-
-def _passed(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["status"] == "passed"]
+COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2", "#65a30d")
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -30,8 +28,8 @@ def _save(figure: Any, path: Path) -> None:
 def plot_ratios(suites: dict[str, Sequence[Row]], path: Path) -> None:
     """Time of cuBLAS over ours for every pick, against M; above 1 is faster than cuBLAS."""
     figure, axes = plt.subplots(figsize=(9, 4.2))
-    for (title, rows), colour in zip(suites.items(), COLOURS, strict=True):
-        rows = [row for row in _passed(rows) if row.get("ratio_to_cublas")]
+    for (title, rows), colour in zip(suites.items(), COLOURS, strict=False):
+        rows = [row for row in passed(rows) if row.get("ratio_to_cublas")]
         axes.scatter(
             [row["m"] for row in rows],
             [row["ratio_to_cublas"] for row in rows],
@@ -55,11 +53,107 @@ def plot_ratios(suites: dict[str, Sequence[Row]], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_ratios_by_m(picks: Sequence[Row], best: Sequence[Row], title: str, path: Path) -> None:
+    """Time of cuBLAS over ours at each M, of the picks and of the best; lines join the geometric
+    means."""
+    figure, axes = plt.subplots(figsize=(9, 4.2))
+    places = {m: place for place, m in enumerate(sorted({row["m"] for row in picks}))}
+    sides = (("pick", picks, -0.12, COLOURS[0]), ("best", best, 0.12, COLOURS[1]))
+    for name, rows, shift, colour in sides:
+        rows = [r for r in passed(rows) if r.get("ratio_to_cublas") and r["m"] in places]
+        if not rows:
+            continue
+        axes.scatter(
+            [places[row["m"]] + shift for row in rows],
+            [row["ratio_to_cublas"] for row in rows],
+            s=16,
+            alpha=0.6,
+            color=colour,
+        )
+        means = {
+            m: geomean(row["ratio_to_cublas"] for row in rows if row["m"] == m)
+            for m in sorted({row["m"] for row in rows})
+        }
+        axes.plot(
+            [places[m] + shift for m in means],
+            list(means.values()),
+            marker="_",
+            markersize=16,
+            markeredgewidth=2,
+            linewidth=0.8,
+            color=colour,
+            label=f"{name}, geometric mean {geomean(row['ratio_to_cublas'] for row in rows):.3f}",
+        )
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    axes.set_xticks(list(places.values()), [str(m) for m in places])
+    axes.set_xlabel("M")
+    axes.set_ylabel("time of cuBLAS / ours")
+    axes.set_title(title)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    _save(figure, path)
+
+
+def plot_roofline(suites: dict[str, Sequence[Row]], ceilings: dict[str, Any], path: Path) -> None:
+    """Achieved TFLOP/s against operations per byte of A, B and C, under measured ceilings.
+
+    Cold rows alone: what lies in the L2 already does not pass through memory.
+    """
+    figure, axes = plt.subplots(figsize=(9, 5.2))
+    intensities: list[float] = []
+    for (title, rows), colour in zip(suites.items(), COLOURS, strict=False):
+        cold = [(problem_of(r), r) for r in passed(rows) if r["cache"] == "cold"]
+        if not cold:
+            continue
+        across = [problem.flops / problem.operand_bytes for problem, _ in cold]
+        intensities += across
+        axes.scatter(
+            across,
+            [problem.flops / row["median_us"] / 1e6 for problem, row in cold],
+            s=16,
+            alpha=0.7,
+            color=colour,
+            label=title,
+        )
+    span = [min(intensities, default=1.0) / 2, max(intensities, default=1e4) * 2]
+    tops = (("tensor_tflops", "-"), ("tensor_held_tflops", "--"))
+    peak = max((ceilings[name] for name, _ in tops if ceilings.get(name)), default=float("inf"))
+    for name, words, style in (
+        ("copy_gb_per_s", "copy", "-"),
+        ("read_gb_per_s", "read", "--"),
+    ):
+        rate = ceilings.get(name)
+        if rate:
+            ridge = min(span[1], peak * 1e3 / rate)
+            axes.plot(
+                [span[0], ridge],
+                [x * rate / 1e3 for x in (span[0], ridge)],
+                style,
+                color="black",
+                linewidth=0.9,
+                label=f"{words}, {rate:.0f} GB/s",
+            )
+    for (name, style), words in zip(tops, ("as a row is timed", "held for a second"), strict=True):
+        top = ceilings.get(name)
+        if top:
+            label = f"wgmma alone, {words}: {top:.0f} TFLOP/s"
+            axes.plot(span, [top, top], style, color="gray", linewidth=0.9, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*span)
+    axes.set_xlabel("operations per byte of A, B and C")
+    axes.set_ylabel("TFLOP/s")
+    axes.set_title("Picks on one H200 under measured ceilings")
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    _save(figure, path)
+
+
 def plot_predictions(suites: dict[str, Sequence[Row]], path: Path) -> None:
     """Predicted against measured time of every pick, with a band of ±10 %."""
     figure, axes = plt.subplots(figsize=(6, 5.2))
-    for (title, rows), colour in zip(suites.items(), COLOURS, strict=True):
-        rows = _passed(rows)
+    for (title, rows), colour in zip(suites.items(), COLOURS, strict=False):
+        rows = passed(rows)
         axes.scatter(
             [row["predicted_us"] for row in rows],
             [row["median_us"] for row in rows],

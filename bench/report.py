@@ -7,63 +7,58 @@ Reads bench/results/; measures nothing. Needs the extra ``bench``.
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.evidence_page import evidence_part, read_evidence
 from bench.fit import is_held_out
-from bench.plots import plot_predictions, plot_ratios, plot_solve_times
+from bench.plots import (
+    plot_predictions,
+    plot_ratios,
+    plot_ratios_by_m,
+    plot_roofline,
+    plot_solve_times,
+)
+from bench.records import (
+    RESULTS,
+    SUITES,
+    Result,
+    Row,
+    geomean,
+    passed,
+    ratios,
+    read_best,
+    read_ceilings,
+    read_picks,
+    read_picks_beside_best,
+    read_solver,
+)
+from bench.solver_page import solver_lines, solver_parts
+from bench.speed_page import (
+    HOW_TO,
+    by_m_part,
+    ceilings_part,
+    memory_part,
+    rivals_part,
+    sustained_part,
+)
 from kernels.bench_plan import problem_of
-from kernels.table import table_keys
 from solver.engine import Engine
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
 from solver.problem import Problem
 from solver.question import Question
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "bench" / "results"
 IMAGES = ROOT / "docs" / "img"
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 START, END = "<!-- results: made by python -m bench.report -->", "<!-- end of results -->"
 
-SUITES = {
-    "llm": "96 shapes of language models, cold",
-    "paper64": "64 small cubes of the paper's suite, warm",
-    "odd20": "20 shapes that are no multiple of any tile, cold",
-    "any30": "30 of every layout, output type, pitch and alignment, cold",
-}
 
-Row = dict[str, Any]
-
-
-def geomean(values: Iterable[float]) -> float:
-    """Geometric mean."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
-
-
-def read_picks() -> dict[str, dict[str, Any]]:
-    """The recorded result files of picks, by suite."""
-    return {
-        suite: json.loads((RESULTS / "h200" / f"picks_{suite}.json").read_text("utf-8"))
-        for suite in SUITES
-    }
-
-
-def read_solver(name: str) -> dict[str, Any]:
-    """A recorded result of the solver's benches."""
-    result: dict[str, Any] = json.loads((RESULTS / "solver" / f"{name}.json").read_text("utf-8"))
-    return result
-
-
-def current_picks() -> dict[str, dict[str, Any]]:
+def current_picks(results: Path = RESULTS) -> dict[str, Result]:
     """``read_picks``; SystemExit where one is not the present model's pick any more."""
-    picks = read_picks()
+    picks = read_picks(results)
     engine = Engine()
     for suite, result in picks.items():
         for row in result["rows"]:
@@ -79,13 +74,14 @@ def _error(row: Row) -> float:
 
 
 def _suite_line(name: str, rows: Sequence[Row]) -> str:
-    passed = [row for row in rows if row["status"] == "passed"]
-    ratios = [row["ratio_to_cublas"] for row in passed if row.get("ratio_to_cublas")]
-    errors = [_error(row) for row in passed]
-    return (
-        f"| {name} | {len(passed)} of {len(rows)} | {geomean(ratios):.3f} | {min(ratios):.3f} "
-        f"| {max(ratios):.3f} | {sum(errors) / len(errors):.1%} | {max(errors):.1%} |"
-    )
+    done = passed(rows)
+    against, errors = ratios(rows), [_error(row) for row in done]
+    cells = ["-"] * 5
+    if against:
+        cells[:3] = (f"{x:.3f}" for x in (geomean(against), min(against), max(against)))
+    if errors:
+        cells[3:] = (f"{x:.1%}" for x in (sum(errors) / len(errors), max(errors)))
+    return f"| {name} | {len(done)} of {len(rows)} | {' | '.join(cells)} |"
 
 
 def suite_table(picks: dict[str, dict[str, Any]]) -> str:
@@ -94,16 +90,26 @@ def suite_table(picks: dict[str, dict[str, Any]]) -> str:
         "| picks on one H200 | passed | cuBLAS / ours, geomean | worst | best "
         "| prediction error, mean | worst |\n|---|---|---|---|---|---|---|"
     )
-    rows = picks["llm"]["rows"]
-    lines = [_suite_line(SUITES["llm"], rows)]
+    lines = []
+    for suite, title in SUITES.items():
+        if suite not in picks:
+            lines.append(f"| {title} | not run | | | | | |")
+            continue
+        rows = picks[suite]["rows"]
+        lines.append(_suite_line(title, rows))
+        lines += _llm_lines(rows) if suite == "llm" else []
+    return "\n".join([head, *lines])
+
+
+def _llm_lines(rows: Sequence[Row]) -> list[str]:
+    """Parts of the LLM suite: what the fit has not seen, and each M of several shapes."""
     unseen = [row for row in rows if is_held_out(row["m"], row["n"], row["k"])]
-    lines.append(_suite_line("of these, shapes that no constant was fitted to", unseen))
+    parts = {"of these, shapes that no constant was fitted to": unseen}
     for m in sorted({row["m"] for row in rows}):
         part = [row for row in rows if row["m"] == m]
         if len(part) > 1:
-            lines.append(_suite_line(f"of these, M = {m}", part))
-    lines += [_suite_line(SUITES[s], picks[s]["rows"]) for s in SUITES if s != "llm"]
-    return "\n".join([head, *lines])
+            parts[f"of these, M = {m}"] = part
+    return [_suite_line(name, part) for name, part in parts.items() if part]
 
 
 def _operands(row: Row) -> str:
@@ -145,7 +151,8 @@ def shape_table(rows: Sequence[Row], solve: dict[Problem, Row]) -> str:
         answer = f"{asked['configurations']} | {asked['total_ms']:.1f}" if asked else "|"
         tile = f"{c['tile_m']}x{c['tile_n']}x{c['tile_k']}"
         cluster = f"{c['cluster_m']}x{c['cluster_n']}"
-        times = f"{row['predicted_us']:.2f} | {row['median_us']:.2f}"
+        measured = row["reason"] if row["median_us"] is None else f"{row['median_us']:.2f}"
+        times = f"{row['predicted_us']:.2f} | {measured}"
         lines.append(
             f"| {row['m']} | {row['n']} | {row['k']} | {_operands(row)} | {tile} | {c['stages']} "
             f"| {c['split_k']} | {cluster} | {times} | {_compared(row)} | {answer} |"
@@ -153,208 +160,109 @@ def shape_table(rows: Sequence[Row], solve: dict[Problem, Row]) -> str:
     return "\n".join(lines)
 
 
-def solve_line(solve: dict[str, Any]) -> str:
-    """The solver's figures in a sentence."""
+def _about(picks: dict[str, Result]) -> str:
+    """What the picks were measured on, by the first suite that was."""
+    result = next(iter(picks.values()), None)
+    if result is None:
+        return "No pick has been timed on a GPU."
+    compared = sorted({str(row["comparison"]) for row in result["rows"]})
     return (
-        f"Answers with proof over {solve['shapes']} shapes, nothing cached, on {solve['cores']} "
-        "cores: "
-        f"median {solve['p50_ms']:.1f} ms, p99 {solve['p99_ms']:.1f} ms, the pick alone "
-        f"{solve['pick_p50_ms']:.1f} ms; {solve['space_p50']:.0f} legal configurations in the "
-        f"median ({solve['space_min']} to {solve['space_max']}); start-up "
-        f"{solve['startup_s']:.2f} s, {solve['rss_mb']:.0f} MB."
+        f"Device {result['device']}, driver {result['driver']}, NVRTC {result['nvrtc']}, "
+        f"{result['date'][:10]}, commit {str(result['commit'])[:12]}. A row passes with the exact "
+        "and the statistical check of `docs/kernels.md`. Compared with "
+        f"{', '.join(compared)}, interleaved in the same process."
     )
 
 
-def compile_line(compiled: dict[str, Any], keys: int) -> str:
-    """What the compiler makes of every key, or that it was not asked for the present ones."""
-    if compiled["configs"] != keys:
-        return (
-            f"Launch registers of {keys} compile keys are the compiler's own, measured from these "
-            "sources; `bench compile`, which holds every key against them, was not run on these."
-        )
-    return (
-        f"All {keys} distinct compile keys build for {compiled['arch']} with NVRTC "
-        f"{compiled['nvrtc']}: {compiled['failed']} failed, {compiled['spilled']} spilled, "
-        f"{compiled['smem_mismatch']} and {compiled['register_mismatch']} disagree with the "
-        "solver on shared memory and registers."
-    )
+def draw(
+    picks: dict[str, Result],
+    best: dict[str, Result],
+    ceilings: dict[str, Any] | None,
+    solve: dict[str, Any] | None,
+    images: Path,
+) -> dict[str, str]:
+    """Draw what there are records for; file names by what a reader is told they show."""
+    images.mkdir(exist_ok=True)
+    of_suite = {title: picks[s]["rows"] for s, title in SUITES.items() if s in picks}
+    compared = {title: rows for title, rows in of_suite.items() if ratios(rows)}
+    drawn = {}
+    if SUITES["llm"] in compared:
+        rows, title = picks["llm"]["rows"], f"{SUITES['llm']}: each interleaved with cuBLAS"
+        found = best["llm"]["rows"] if "llm" in best else []
+        plot_ratios_by_m(rows, found, title, images / "ratio_by_m.png")
+        drawn["ratio to cuBLAS by M"] = "ratio_by_m.png"
+    if of_suite and ceilings:
+        plot_roofline(of_suite, ceilings, images / "roofline.png")
+        drawn["achieved and possible"] = "roofline.png"
+    if compared:
+        plot_ratios(compared, images / "ratio_to_cublas.png")
+        drawn["ratio to cuBLAS"] = "ratio_to_cublas.png"
+    if of_suite:
+        plot_predictions(of_suite, images / "predictions.png")
+        drawn["predicted against measured"] = "predictions.png"
+    if solve:
+        plot_solve_times(solve["by_shape"], images / "solve_times.png")
+        drawn["time of an answer"] = "solve_times.png"
+    return drawn
 
 
-def check_line(checks: Sequence[dict[str, Any]]) -> str:
-    """What brute force found."""
-    shapes = sum(check["shapes"] for check in checks)
-    equal = sum(check["equal_to_brute_force"] for check in checks)
-    refused = sum(check["controls_refused"] for check in checks)
-    return (
-        f"Over {shapes} shapes (the LLM suite and 100 random ones) {equal} picks equal brute force "
-        f"over the whole legal space, every configuration played event by event; claims of one "
-        f"tick more time or wait were refused for {refused}."
-    )
+README_IMAGES = ("ratio_by_m.png", "roofline.png", "ratio_to_cublas.png", "predictions.png")
 
 
-def strategies_part(result: dict[str, Any]) -> str:
-    """One joint solve against layered ones: what each found and how long it took."""
-    lines = [
-        "| strategy | shapes | configurations, median | optimum found | gap, geomean | worst "
-        "| simulate, ms | solve, ms | both, ms | p99, ms |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+def _shown(drawn: dict[str, str], folder: str) -> list[str]:
+    return [f"![{words}]({folder}/{name})" for words, name in drawn.items()]
+
+
+def make(
+    picks: dict[str, Result],
+    results: Path = RESULTS,
+    page: Path = PAGE,
+    readme: Path = README,
+    images: Path = IMAGES,
+) -> None:
+    """Write the page, the README's part and the images from these picks and the other records."""
+    best, beside = read_best(results), read_picks_beside_best(results)
+    sources = {"pick": (beside, picks), "best": (best,)}
+    ceilings, solve = read_ceilings(picks, results), read_solver("llm", results)
+    drawn = draw(picks, best, ceilings, solve, images)
+    ceilings_line = ceilings_part(ceilings)
+    figures = [
+        suite_table(picks),
+        *solver_lines(results),
+        *([ceilings_line] if ceilings_line else []),
     ]
-    for name, row in result["strategies"].items():
-        times = (row[key] for key in ("simulate_p50_ms", "solve_p50_ms", "p50_ms", "p99_ms"))
-        lines.append(
-            f"| {name} | {row['shapes']} | {row['configurations_p50']:.0f} "
-            f"| {row['optimum']:.1%} | {row['geomean_gap']:.2%} | {row['worst_gap']:.1%} "
-            f"| {' | '.join(f'{time:.1f}' for time in times)} |"
-        )
-    shapes = result["by_shape"]
-    missed = [shape for shape in shapes if not shape["strategies"]["layered_1"]["optimum"]]
-    apart = Counter(name for shape in missed for name in shape["optimum_apart"])
-    farthest = max(shapes, key=lambda shape: int(shape["optimum_layer_rank"]))
-    return "\n\n".join(
-        [
-            "## One joint solve against simulating first",
-            "Liu and Grover (arXiv 2506.11209) suggest to prune by simulation and to solve inside "
-            f"what is left. Here a layer is ({', '.join(result['layer'])}); layered_N plays one "
-            "configuration of each layer, keeps the N fastest layers and picks and proves inside "
-            "these alone, so that its proof says nothing of the others; joint picks and proves "
-            "over the whole space. "
-            "z3_alone searches the first layer without a candidate, where it has at most "
-            f"{result['searched_rows_max']} configurations. Suite {result['suite']}, "
-            f"{result['shapes']} shapes, {result['cores']} cores; gaps are of predicted times. "
-            f"Of a run at most {result['played_iterations_max']} k-iterations are played (all of "
-            f"them for {result['played_whole']:.0%} of the layers); the rest is extended at the "
-            "pace reached. Times are medians without the table's own "
-            f"{result['tabulate_p50_ms']:.1f} ms.",
-            "\n".join(lines),
-            f"layered_1 misses {len(missed)} optima: they have what no layer's one configuration "
-            f"has, {', '.join(f'{name} in {n}' for name, n in apart.most_common())}. At worst the "
-            f"optimum's layer is in place {farthest['optimum_layer_rank']} of "
-            f"{farthest['layers']} ({farthest['m']} x {farthest['n']} x {farthest['k']}). "
-            "On what z3_alone searched, a pick and a proof with numpy's candidate "
-            f"take {result['with_candidate_p50_ms']:.1f} ms.",
-        ]
-    )
-
-
-WISHES = {
-    "llm": "none",
-    "smem_96": "shared memory at most 96 KiB",
-    "smem_64": "shared memory at most 64 KiB",
-    "smem_32": "shared memory at most 32 KiB",
-    "sms_100": "at most 100 SMs",
-    "sms_64": "at most 64 SMs",
-    "weighted": "time + 0.05 µs for each KiB (20 shapes)",
-    "pareto": "front of time, wait and shared memory within 1.25 (20 shapes)",
-}
-
-
-def wishes_part(records: dict[str, dict[str, Any]], constraints: dict[str, Any]) -> str:
-    """Answers under constraints and other objectives: how long, and whether right."""
-    lines = [
-        "| wish | shapes | proved | median, ms | p99, ms | competed, median | as brute force |",
-        "|---|---|---|---|---|---|---|",
+    speed = [
+        *(by_m_part(suite, beside.get(suite), best.get(suite)) for suite in ("llm", "odd40")),
+        rivals_part(sources),
+        memory_part("llm", {"pick": picks, "best": best}, ceilings),
+        sustained_part(sources),
     ]
-    for name, words in WISHES.items():
-        row = records[name]
-        checked = row.get("equal_to_brute_force", "")
-        lines.append(
-            f"| {words} | {row['shapes']} | {row['optimal']} | {row['p50_ms']:.1f} "
-            f"| {row['p99_ms']:.1f} | {row['space_p50']:.0f} | {checked} |"
-        )
-    c = constraints
-    return "\n\n".join(
-        [
-            "## Constraints and objectives",
-            "Answers with proof, uncached (`bench solve` with `--constraints`, `--objective`).",
-            "\n".join(lines),
-            f"Of {c['sets']} random constraint sets over the LLM suite (`bench constraints`), "
-            f"{c['satisfiable']} leave something: {c['equal_to_brute_force']} picks equal brute "
-            f"force. {c['unsatisfiable']} leave nothing: {c['minimal_cores']} cores are minimal by "
-            f"trying every subset (sizes {_sizes(c['core_sizes'])}), and all relaxations of "
-            f"{c['least_relaxations']} are the least by trying every value. A core is told in "
-            f"{c['core_p50_ms']:.1f} ms in the median, {c['core_p99_ms']:.1f} at p99.",
-        ]
-    )
-
-
-def _sizes(counts: dict[str, int]) -> str:
-    return ", ".join(f"{size}: {count}" for size, count in counts.items())
-
-
-def memory_part(result: dict[str, Any]) -> str:
-    """Shared memory as a limit and as a penalty."""
-    lines = [
-        "| shared memory | predicted time over the free pick's, geomean | worst "
-        "| KiB taken, median | largest |",
-        "|---|---|---|---|---|",
+    parts = [
+        "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
+        _about(picks),
+        *figures,
+        *_shown(drawn, "img"),
+        *(part for part in speed if part),
+        evidence_part(read_evidence(results / "h200")),
+        *solver_parts(results),
+        HOW_TO,
     ]
-    for row in result["rows"]:
-        words = {
-            "free": "free",
-            "limit": f"at most {row['value']} KiB",
-            "penalty": f"{row['value']} µs for each KiB",
-        }[row["kind"]]
-        lines.append(
-            f"| {words} | {row['time_ratio_geomean']:.3f} | {row['time_ratio_worst']:.3f} "
-            f"| {row['smem_kib_p50']:.0f} | {row['smem_kib_max']:.0f} |"
-        )
-    return "\n\n".join(
-        [
-            "## Shared memory as a limit and as a penalty",
-            f"`bench memory` over the LLM suite, {result['shapes']} shapes, predicted times. A "
-            "limit holds for every shape; a penalty lets those keep their memory that gain by it, "
-            "so that for the same median it costs less time.",
-            "\n".join(lines),
-        ]
-    )
+    by_problem = {problem_of(row): row for row in solve["by_shape"]} if solve else {}
+    for suite, title in SUITES.items():
+        if suite in picks:
+            parts.append(f"## {title}\n\n{shape_table(picks[suite]['rows'], by_problem)}")
+    page.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+    before, rest = readme.read_text("utf-8").split(START)
+    _, after = rest.split(END)
+    shown = {words: name for words, name in drawn.items() if name in README_IMAGES}
+    inside = "\n\n".join([*figures, *_shown(shown, "docs/img")])
+    readme.write_text(f"{before}{START}\n\n{inside}\n\n{END}{after}", "utf-8")
 
 
 def main() -> None:
-    """Write the page, the README's part and the images."""
-    picks = current_picks()
-    solve = read_solver("llm")
-    checks = [read_solver(f"check_{name}") for name in ("llm", "random100")]
-    strategies = read_solver("strategies")
-    wishes = {name: read_solver(name) for name in WISHES}
-    compiled = read_solver("compile")
-    IMAGES.mkdir(exist_ok=True)
-    plot_ratios({SUITES[s]: picks[s]["rows"] for s in SUITES}, IMAGES / "ratio_to_cublas.png")
-    plot_predictions({SUITES[s]: picks[s]["rows"] for s in SUITES}, IMAGES / "predictions.png")
-    plot_solve_times(solve["by_shape"], IMAGES / "solve_times.png")
-
-    about = picks["llm"]
-    compared = sorted({str(row["comparison"]) for row in about["rows"]})
-    figures = "\n\n".join(
-        [
-            suite_table(picks),
-            solve_line(solve) + " " + check_line(checks),
-            compile_line(compiled, len(table_keys())),
-        ]
-    )
-    by_problem = {problem_of(row): row for row in solve["by_shape"]}
-    parts = [
-        "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
-        f"Device {about['device']}, driver {about['driver']}, NVRTC {about['nvrtc']}, "
-        f"{about['date'][:10]}, commit {str(about['commit'])[:12]}. A row passes with the exact "
-        "and the statistical check of `docs/kernels.md`. Compared with "
-        f"{', '.join(compared)}, interleaved in the same process.",
-        figures,
-        "![ratio to cuBLAS](img/ratio_to_cublas.png)",
-        "![predicted against measured](img/predictions.png)",
-        "![time of an answer](img/solve_times.png)",
-        evidence_part(read_evidence(RESULTS / "h200")),
-        wishes_part(wishes, read_solver("constraints")),
-        memory_part(read_solver("memory")),
-        strategies_part(strategies),
-    ]
-    for suite, title in SUITES.items():
-        parts.append(f"## {title}\n\n{shape_table(picks[suite]['rows'], by_problem)}")
-    PAGE.write_text("\n\n".join(parts) + "\n", "utf-8")
-
-    readme = README.read_text("utf-8")
-    before, rest = readme.split(START)
-    _, after = rest.split(END)
-    README.write_text(f"{before}{START}\n\n{figures}\n\n{END}{after}", "utf-8")
+    """Make everything anew; SystemExit where a recorded pick is another model's."""
+    make(current_picks())
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
 """Runs a plan on the GPU beside us: ``python -m kernels.bench plan.json --out result.json``.
 
 Needs neither z3 nor pydantic. Kernels are compiled first, in parallel; rows then run one by
-one in a worker process, which is replaced when a row hangs or kills it.
+one in a worker process, which is replaced when a row hangs or kills it. With ``--triton``,
+``--cublaslt`` and ``--sustained`` each pick and best is measured against more than cuBLAS's
+default; these take a few seconds a row, or half a minute.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
-import secrets
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,23 +25,17 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kernels.bench_plan import Plan, PlanRow, read_plan
-from kernels.bench_result import ResultFile, failed_row, package_versions, passed_row
+from kernels.bench_plan import Plan, read_plan
+from kernels.bench_result import ResultFile, package_versions
+from kernels.bench_runner import NO_EXTRAS, Extras, Runner
 from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
-from kernels.process import OutcomeKind, Worker
-from kernels.protocol import BENCH, CHOICE, SAMPLE
+from kernels.protocol import BENCH, CHOICE, SAMPLE, SUSTAINED
+from kernels.rivals import COLUMNS
 from kernels.sources import source_hash
-from kernels.verify import Reason, failure_of, require_gpu
-from kernels.worker import Task, TaskResult, device_facts, run_task
-from solver.device import load_profile
-from solver.errors import IllegalConfig, InvalidInput, InvalidProblem, WarpwrightError
-from solver.families import sm90_gemm as family
-from solver.families import sm90_gemm_legality as legality
+from kernels.verify import require_gpu
+from solver.errors import InvalidInput, WarpwrightError
 from solver.families.sm90_gemm import CompileKey
-
-ROW_DEADLINE_S = 60.0
-START_DEADLINE_S = 120.0
 
 
 def _compile(key: CompileKey) -> str | None:
@@ -75,86 +71,6 @@ def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]
     return failures
 
 
-class Runner:
-    """Runs the jobs of one plan and turns outcomes into records."""
-
-    def __init__(self, device: str, sms: int | None, failures: dict[str, str]) -> None:
-        self._device = device
-        self._sms = sms
-        self._failures = failures
-        self._worker = Worker()
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
-
-    def device_facts(self) -> dict[str, Any]:
-        """What the worker reads off the device. Raises KernelError where it can't start."""
-        outcome = self._worker.call(device_facts, (), START_DEADLINE_S)
-        if outcome.kind is not OutcomeKind.OK:
-            raise KernelError(f"the GPU process does not start: {failure_of(outcome)[1]}")
-        facts: dict[str, Any] = outcome.value
-        return facts
-
-    def _run(self, row: PlanRow, choosing: bool) -> TaskResult | tuple[Reason, str]:
-        problem, config = row.problem, row.config
-        try:
-            legality.check(config, problem, load_profile(self._device))
-        except (IllegalConfig, InvalidProblem) as error:
-            return Reason.ILLEGAL, str(error)
-        key = family.compile_key(config, problem.dtype, problem.kernel_layout)
-        reason = self._failures.get(key.name)
-        if reason is not None:
-            return Reason.COMPILE_FAILED, reason
-        sample = row.role == "sample"
-        protocol = CHOICE if choosing else SAMPLE if sample else BENCH
-        task = Task(
-            problem=problem,
-            config=config,
-            device=self._device,
-            seed=secrets.randbits(63),
-            protocol=protocol.with_cache(row.cache),
-            sms=self._sms,
-            check=row.check and not choosing,
-            cublas=not (sample or choosing),
-        )
-        deadline_s = ROW_DEADLINE_S + (0 if self._worker.running else START_DEADLINE_S)
-        outcome = self._worker.call(run_task, (task,), deadline_s)
-        if outcome.kind is not OutcomeKind.OK:
-            return failure_of(outcome)
-        result: TaskResult = outcome.value
-        return result
-
-    def _record(self, row: PlanRow) -> dict[str, Any]:
-        result = self._run(row, choosing=False)
-        if isinstance(result, TaskResult):
-            return passed_row(row, result)
-        return failed_row(row, *result)
-
-    def run(self, job: Sequence[PlanRow]) -> dict[str, Any]:
-        """The record of a job. Of several candidates the fastest of one pass is measured
-        afresh, next to cuBLAS, and that is what is reported."""
-        if len(job) == 1:
-            return self._record(job[0])
-        tried = [(row, self._run(row, choosing=True)) for row in job]
-        candidates = [
-            {
-                "config": row.config.to_dict(),
-                "predicted_us": row.predicted_us,
-                "median_us": result.median_us if isinstance(result, TaskResult) else None,
-                "failure": None if isinstance(result, TaskResult) else ": ".join(result),
-            }
-            for row, result in tried
-        ]
-        timed = [
-            (result.median_us, index)
-            for index, (_, result) in enumerate(tried)
-            if isinstance(result, TaskResult) and result.median_us is not None
-        ]
-        record = self._record(job[min(timed)[1] if timed else 0])
-        return record | {"candidates": candidates}
-
-
 @contextmanager
 def _terminated_as_interrupt() -> Iterator[None]:
     """Have SIGTERM end the run like Ctrl-C does, so that the result file is finished."""
@@ -169,8 +85,29 @@ def _terminated_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_plan(plan: Plan, out: Path, sms: int | None, console: Console) -> ResultFile:
-    """Run every row of a plan and write ``out``. Raises WarpwrightError where nothing can run."""
+def read_ceilings(path: Path) -> dict[str, Any]:
+    """The ceilings of a record of ``bench.gpu_ceilings``. Raises InvalidInput."""
+    try:
+        ceilings = json.loads(path.read_text("utf-8"))["ceilings"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InvalidInput("ceilings", f"{path} is no record of ceilings: {error!r}") from error
+    if not isinstance(ceilings, dict):
+        raise InvalidInput("ceilings", f"{path} is no record of ceilings")
+    return ceilings
+
+
+def run_plan(
+    plan: Plan,
+    out: Path,
+    sms: int | None,
+    console: Console,
+    extras: Extras = NO_EXTRAS,
+    ceilings: dict[str, Any] | None = None,
+) -> ResultFile:
+    """Run every row of a plan and write ``out``, with ``ceilings`` beside the rows where given.
+
+    Raises WarpwrightError where nothing can run.
+    """
     gpu, device = require_gpu()
     running = source_hash()
     if plan.source_hash not in (None, running):
@@ -187,7 +124,9 @@ def run_plan(plan: Plan, out: Path, sms: int | None, console: Console) -> Result
     )
     with Progress(*columns[:4], console=console) as progress:
         failures = precompile(plan.keys(), progress)
-    runner = Runner(device, sms, failures)
+    bars = Progress(*columns, console=console)
+    bar = bars.add_task("measure", total=len(plan.jobs()), failed="")
+    runner = Runner(device, sms, failures, extras, lambda word: bars.update(bar, description=word))
     result = ResultFile(out, {})
     try:
         facts = runner.device_facts()
@@ -215,23 +154,38 @@ def run_plan(plan: Plan, out: Path, sms: int | None, console: Console) -> Result
                 "pick": BENCH.to_dict(),
                 "best": {"choice": CHOICE.to_dict(), "report": BENCH.to_dict()},
                 "sample": SAMPLE.to_dict(),
+                **_extra_protocols(extras),
             },
+            **({} if ceilings is None else {"ceilings": ceilings}),
             date=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         complete = False
         try:
-            with Progress(*columns, console=console) as progress:
-                bar = progress.add_task("measure", total=len(plan.jobs()), failed="")
+            with bars:
                 for job in plan.jobs():
                     result.add(runner.run(job))
                     failed = f"{result.failed} failed" if result.failed else ""
-                    progress.update(bar, advance=1, failed=failed)
+                    bars.update(bar, advance=1, failed=failed)
             complete = True
         finally:
             result.write(complete)
     finally:
         runner.close()
     return result
+
+
+def _extra_protocols(extras: Extras) -> dict[str, Any]:
+    """How what was asked for besides is timed."""
+    rivals = {
+        COLUMNS[rival]: {
+            "description": "the fastest of its candidates, each of which gave our result but for "
+            "rounding, by a race under choice, then interleaved with ours under report",
+            "choice": CHOICE.to_dict(),
+            "report": BENCH.to_dict(),
+        }
+        for rival in extras.rivals
+    }
+    return rivals | ({"sustained": SUSTAINED.to_dict()} if extras.sustained else {})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -241,14 +195,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("plan", type=Path, help="plan made by `warpwright bench plan`")
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
     parser.add_argument("--sms", type=int, help="launch on at most this many SMs")
+    parser.add_argument(
+        "--triton", action="store_true", help="also time Triton's persistent kernel, autotuned"
+    )
+    parser.add_argument(
+        "--cublaslt",
+        action="store_true",
+        help="also time the best of cuBLASLt's first eight algorithms",
+    )
+    parser.add_argument(
+        "--sustained",
+        action="store_true",
+        help="also time products of 2^40 operations and more for a second at a time",
+    )
+    parser.add_argument(
+        "--ceilings", type=Path, help="record of bench.gpu_ceilings to keep beside the rows"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.sms is not None and chosen.sms < 1:
         parser.error(f"--sms: must be at least 1, got {chosen.sms}")
     console = Console(stderr=True)
     try:
         plan = read_plan(chosen.plan)
+        ceilings = None if chosen.ceilings is None else read_ceilings(chosen.ceilings)
+        rivals = tuple(rival for rival in COLUMNS if getattr(chosen, rival))
+        extras = Extras(rivals, chosen.sustained)
         with _terminated_as_interrupt():
-            result = run_plan(plan, chosen.out, chosen.sms, console)
+            result = run_plan(plan, chosen.out, chosen.sms, console, extras, ceilings)
     except InvalidInput as error:
         console.print(f"error: {error}", markup=False)
         return 2

@@ -12,6 +12,7 @@ from kernels.placed import OperandSet, Placed
 from solver.problem import Problem
 
 _CUDA_TYPES = {"fp32": 0, "fp16": 2, "bf16": 14}  # CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF
+_TORCH_TYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _COMPUTE_32F = 68
 _DEFAULT_ALGORITHM = -1
 
@@ -21,6 +22,15 @@ Products = tuple[str, Callable[[], None]]
 
 class CublasAbsent(Exception):
     """No cuBLAS product to compare with; the message says why."""
+
+
+def torch_tensor(placed: Placed, dtype: str) -> Any:
+    """A torch tensor over an operand's own memory, as the product sees it."""
+    import torch
+
+    signed = cp.int32 if placed.matrix.element_bytes == 4 else cp.int16
+    kind = getattr(torch, _TORCH_TYPES[dtype])
+    return torch.from_dlpack(placed.view.view(signed)).view(kind)
 
 
 def torch_products(sets: Sequence[OperandSet], problem: Problem, stream: Any) -> Products:
@@ -33,20 +43,16 @@ def torch_products(sets: Sequence[OperandSet], problem: Problem, stream: Any) ->
 
     if not torch.cuda.is_available():
         raise ImportError("this torch has no CUDA")
-    types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
     external = torch.cuda.ExternalStream(stream.ptr)
-    options = {} if problem.out == problem.dtype else {"out_dtype": types[problem.out]}
-
-    def tensor(placed: Placed, dtype: str) -> Any:
-        signed = cp.int32 if placed.matrix.element_bytes == 4 else cp.int16
-        return torch.from_dlpack(placed.view.view(signed)).view(types[dtype])
+    out_type = getattr(torch, _TORCH_TYPES[problem.out])
+    options = {} if problem.out == problem.dtype else {"out_dtype": out_type}
 
     with torch.cuda.stream(external):
         bound = [
             (
-                tensor(s.a, problem.dtype),
-                tensor(s.b, problem.dtype).t(),
-                tensor(s.c, problem.out),
+                torch_tensor(s.a, problem.dtype),
+                torch_tensor(s.b, problem.dtype).t(),
+                torch_tensor(s.c, problem.out),
             )
             for s in sets
         ]

@@ -55,10 +55,36 @@ class Protocol:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class SustainedProtocol:
+    """Each side in turn for ``hold_ms`` of GPU time, at the clock and power that it holds.
+
+    warmup_ms    GPU time, both sides in turn, before the first hold
+    settle_ms    GPU time of the same side before a hold, which is not counted
+    hold_ms      GPU time of a hold; a time is the mean over its launches
+    least_holds  of each side, ``most_holds`` at most; the order alternates
+    half_width   a comparison ends once its interval's half-width is this fraction
+    confidence   of that interval
+    """
+
+    warmup_ms: float = 2000.0
+    settle_ms: float = 250.0
+    hold_ms: float = 1000.0
+    least_holds: int = 6
+    most_holds: int = 12
+    half_width: float = 0.01
+    confidence: float = 0.95
+
+    def to_dict(self) -> dict[str, Any]:
+        """The protocol under its own field names."""
+        return asdict(self)
+
+
 BENCH = Protocol()
 VERIFY = Protocol(warmup_ms=50.0, budget_ms=400.0, max_rounds=1000)
 SAMPLE = Protocol(warmup_ms=2.0, replay_us=400.0, min_rounds=5, max_rounds=50, budget_ms=6.0)
-CHOICE = Protocol(warmup_ms=2.0, min_rounds=7, max_rounds=50, budget_ms=8.0)
+CHOICE = Protocol(warmup_ms=2.0, min_rounds=12, max_rounds=50, budget_ms=8.0)
+SUSTAINED = SustainedProtocol()
 
 
 def finished(

@@ -7,10 +7,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernels.protocol import Protocol, rotation_sets
+from kernels.protocol import Protocol
 from solver.config import Config
-from solver.device import load_profile
-from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm_operands import copied_operands, memory_bytes
 from solver.problem import Problem
 
@@ -94,14 +92,13 @@ def run_task(task: Task) -> TaskResult:
     where the kernel faults; memory that runs out is CuPy's OutOfMemoryError.
     """
     from kernels.checking import check_config
-    from kernels.compile import check_compiled
     from kernels.session import session
+    from kernels.sides import kernel_of, most_sms
 
     current = session()
     problem, config = task.problem, task.config
-    kernel = current.kernel(family.compile_key(config, problem.dtype, problem.kernel_layout))
-    check_compiled(kernel.compiled, config, load_profile(task.device))
-    sms = current.sms if task.sms is None else min(task.sms, current.sms)
+    kernel = kernel_of(current, problem, config, task.device)
+    sms = most_sms(current, task.sms)
     facts: dict[str, Any] = {
         "failure": None,
         "registers": kernel.compiled.registers,
@@ -123,34 +120,22 @@ def run_task(task: Task) -> TaskResult:
         )
         if not result.passed:
             return TaskResult(**facts | {"failure": "; ".join(result.details)})
-    return TaskResult(**facts | _time(task, sms))
+    return TaskResult(**facts | _time(task))
 
 
-def _time(task: Task, sms: int) -> dict[str, Any]:
+def _time(task: Task) -> dict[str, Any]:
     """Time a configuration that is known to be right, next to cuBLAS where asked."""
     from kernels.cublas import CublasAbsent, cublas_products
-    from kernels.launch import GemmLaunch, Workspace
-    from kernels.launch_plan import plan_launch
-    from kernels.measure import Side, measure
+    from kernels.measure import measure
+    from kernels.replay import Side
     from kernels.session import session
+    from kernels.sides import input_sets, kernel_of, own_side
 
     current = session()
     problem, protocol = task.problem, task.protocol
-    kernel = current.kernel(family.compile_key(task.config, problem.dtype, problem.kernel_layout))
-    plan = plan_launch(problem, task.config, sms)
-    most = int(current.memory_bytes * protocol.memory_share) // memory_bytes(problem)
-    count, flush = rotation_sets(problem.operand_bytes, current.l2_bytes, protocol, most)
-    sets = current.operand_sets(problem, count)
-    workspace = Workspace(plan)
-    launches = [
-        GemmLaunch(plan, kernel, s.a.address, s.b.address, s.c.address, workspace) for s in sets
-    ]
-
-    def enqueue() -> None:
-        for launch in launches:
-            launch.launch(current.stream)
-
-    sides = [Side(enqueue, count)]
+    kernel = kernel_of(current, problem, task.config, task.device)
+    sets, flush = input_sets(current, problem, protocol)
+    sides = [own_side(current, problem, task.config, kernel, task.sms, sets)]
     comparison = None
     if task.cublas:
         try:
@@ -158,7 +143,7 @@ def _time(task: Task, sms: int) -> dict[str, Any]:
         except CublasAbsent as absent:
             comparison = f"none: {absent}"
         else:
-            sides.append(Side(products, count))
+            sides.append(Side(products, len(sets)))
     measured = measure(current, sides, protocol, flush)
     ours = measured.timings[0]
     timed: dict[str, Any] = {
@@ -167,7 +152,7 @@ def _time(task: Task, sms: int) -> dict[str, Any]:
         "p99_us": ours.p99_us,
         "replays": ours.replays,
         "launches_per_replay": ours.launches_per_replay,
-        "sets": count,
+        "sets": len(sets),
         "flushed": flush,
         "comparison": comparison,
         "sm_clock_mhz": measured.clock_after.sm_clock_mhz,

@@ -58,7 +58,7 @@ def add_commands(commands: Any) -> None:
         type=integer("best", 0, TOP_K_MAX),
         default=0,
         metavar="N",
-        help="also the first N configurations of each problem, to find the best among",
+        help="also N candidates for each problem's best, half of them of further tiles",
     )
     plan_.add_argument("--cache", default="cold", choices=CACHES)
     plan_.add_argument("--out", required=True, type=Path, metavar="FILE")

@@ -27,7 +27,7 @@ ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever t
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGED_BYTES = 2  # of an element that a staging buffer is sized for
-STAGING_BUFFERS = 2  # epilogue chunks a MATH warpgroup has on their way to memory
+STAGING_BUFFERS = 2  # pieces of C that a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
 ROLE_REGISTERS = {2: (40, 232), 3: (40, 152)}  # math_warpgroups: (DMA, MATH) by setmaxnreg
@@ -51,7 +51,7 @@ SPLIT_K = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 RASTER_GROUP = (1, 2, 4, 8, 16)
 CLUSTERS = ((1, 1), (2, 1), (1, 2))  # (cluster_m, cluster_n)
 TRANSPOSED_STEP_N = 16  # columns: wgmma transposes B from rows of at least 32 bytes
-WIDE_STEP_N = 16  # columns: half a staged chunk of fp32 is a whole 8×8 block
+WIDE_STEP_N = 16  # columns: a piece of fp32, half a swizzled row, is a whole 8×8 block
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bench import report
+from bench.evidence_page import NAMES, evidence_part, read_evidence
+from bench.records import geomean, read_best, read_ceilings, read_picks, regrets
+from bench.solver_page import strategies_part
 from kernels.bench_plan import problem_of
+from kernels.rivals import COLUMNS, RivalResult
+from kernels.sustained import SustainedResult
 from solver.config import Config
 from solver.families.sm90_gemm import compile_key
 from solver.families.sm90_gemm_registers import register_table
@@ -44,7 +53,7 @@ def test_the_suites_were_verified_over_http_too() -> None:
 
 def test_the_page_shows_the_recorded_comparison_of_strategies() -> None:
     record = json.loads((report.RESULTS / "solver" / "strategies.json").read_text("utf-8"))
-    assert report.strategies_part(record) in report.PAGE.read_text("utf-8")
+    assert strategies_part(record) in report.PAGE.read_text("utf-8")
     assert record["shapes"] == len(record["by_shape"]) == 96
     joint = record["strategies"]["joint"]
     assert (joint["optimum"], joint["worst_gap"]) == (1, 0)
@@ -62,3 +71,146 @@ def test_a_shape_is_shown_with_the_answer_to_its_own_problem_alone() -> None:
     asked = {problem_of(row): {"configurations": 77, "total_ms": 12.3}}
     lines = report.shape_table([row, row | {"layout": "tt"}], asked).splitlines()
     assert [line.endswith("| 77 | 12.3 |") for line in lines[2:]] == [True, False]
+
+
+HEAD = {
+    "device": "NVIDIA H200",
+    "driver": "580",
+    "nvrtc": "13.5",
+    "date": "2026-12-01T00:00:00+00:00",
+    "commit": "abc",
+    "source_hash": "def",
+}
+CEILINGS = {
+    "copy_gb_per_s": 4300.0,
+    "read_gb_per_s": 4600.0,
+    "tensor_tflops": 900.0,
+    "tensor_held_tflops": 760.0,
+    "tensor_held_sm_clock_mhz": 1500,
+}
+
+
+def row(m: int, n: int, k: int, role: str = "pick", **more: Any) -> dict[str, Any]:
+    config = Config("sm90_gemm", 64, 64, 64, 3 if role == "pick" else 4).to_dict()
+    time_us = 2e9 * m / 6e14 + n * k * 2 / 4e6
+    return {
+        "suite": "llm",
+        "cache": "cold",
+        "role": role,
+        "status": "passed",
+        "m": m,
+        "n": n,
+        "k": k,
+        "config": config,
+        "predicted_us": time_us,
+        "median_us": time_us,
+        "cublas_us": time_us * 1.1,
+        "ratio_to_cublas": 1.1 if role == "best" else 1.05,
+        "ratio_low": 1.04,
+        "ratio_high": 1.11,
+        "comparison": "torch.mm",
+        **more,
+    }
+
+
+def written(folder: Path, name: str, rows: list[dict[str, Any]], **beside: Any) -> None:
+    (folder / "h200").mkdir(parents=True, exist_ok=True)
+    record = HEAD | beside | {"rows": rows}
+    (folder / "h200" / f"{name}.json").write_text(json.dumps(record), "utf-8")
+
+
+def made(folder: Path) -> tuple[str, str]:
+    """The page and the README that ``make`` writes from the records in a folder."""
+    page, readme, images = folder / "results.md", folder / "README.md", folder / "img"
+    readme.write_text(f"before\n\n{report.START}\n\nstale\n\n{report.END}\n\nafter\n", "utf-8")
+    report.make(read_picks(folder), folder, page, readme, images)
+    return page.read_text("utf-8"), readme.read_text("utf-8")
+
+
+def test_a_report_of_nothing_says_not_run(tmp_path: Path) -> None:
+    page, readme = made(tmp_path)
+    assert page.count("| not run |") == readme.count("| not run |") == len(report.SUITES)
+    assert "No pick has been timed on a GPU." in page
+    assert "## The kernel, checked\n\nNot run: `bench.gpu_pairs`" in page
+    assert "## How to make these" in page
+    assert "![" not in page + readme
+    assert readme.startswith("before\n\n")
+    assert readme.endswith("\n\nafter\n")
+    assert "stale" not in readme
+
+
+@pytest.mark.parametrize("missing", NAMES)
+def test_evidence_that_was_not_made_is_said_to_be_missing(missing: str) -> None:
+    evidence = read_evidence(report.RESULTS / "h200")
+    del evidence[missing]
+    part = evidence_part(evidence)
+    assert part.count("not run.") == 1
+    assert f"{'sanitize' if missing == 'sanitizer' else missing}" in part
+
+
+def test_a_report_shows_each_thing_that_was_measured(tmp_path: Path) -> None:
+    rival = {
+        name: value
+        for flag in COLUMNS
+        for name, value in RivalResult(None, 7.0, 1.25, 1.2, 1.3, {"place": 2}, 8, 8)
+        .to_fields(flag)
+        .items()
+    }
+    held = SustainedResult(1600.0, 1650.0, 1.031, 1.03, 1.04, None, 1400, 1390, 690.0, 691.0, 6)
+    shapes = [(1, 16384, 16384), (64, 16384, 16384), (4096, 4096, 4096)]
+    written(tmp_path, "picks_llm", [row(*shape) for shape in shapes])
+    both = [row(*shape, role, **rival) for shape in shapes for role in ("pick", "best")]
+    written(tmp_path, "best_llm", both)
+    large = row(8192, 8192, 8192, "best", **held.to_dict())
+    written(tmp_path, "best_squares2", [large])
+    (tmp_path / "h200" / "ceilings.json").write_text(json.dumps({"ceilings": CEILINGS}))
+    page, readme = made(tmp_path)
+    images = {path.name for path in (tmp_path / "img").iterdir()}
+    assert {"ratio_by_m.png", "roofline.png"} <= images
+    assert "(docs/img/roofline.png)" in readme
+    assert "(img/ratio_by_m.png)" in page
+    assert "| 64 | 1 | 1.050 | 1.050 | 1.050 | 1.100 | 1.100 | 1.100 | 1.048 |" in page
+    assert "| all | 3 |" in page
+    assert "| best | Triton's persistent kernel, autotuned | 3 of 3 | 1.250 |" in page
+    assert "| pick | cuBLASLt, best of its first eight algorithms | 3 of 3 |" in page
+    assert "| pick | 1 | 1 | 0.9" in page  # of the copy's bandwidth
+    assert "a large copy moves 4300 GB/s" in readme
+    assert "760 TFLOP/s over a second, at 1500 MHz" in readme
+    assert "| 8192 | 8192 | 8192 | best | 687 | 1400 | 690 | 666 | 1390 | 691 | 1.031 |" in page
+
+
+def test_picks_may_stand_in_the_file_of_the_best(tmp_path: Path) -> None:
+    rows = [row(64, 64, 64), row(64, 64, 64, "best")]
+    written(tmp_path, "best_odd40", rows, ceilings=CEILINGS)
+    assert [len(r["rows"]) for r in read_picks(tmp_path).values()] == [1]
+    assert [len(r["rows"]) for r in read_best(tmp_path).values()] == [1]
+    assert read_ceilings(read_picks(tmp_path), tmp_path) is None  # they are of the LLM suite's run
+    written(tmp_path, "best_llm", rows, ceilings=CEILINGS)
+    assert read_ceilings(read_picks(tmp_path), tmp_path) == CEILINGS
+
+
+def test_the_pick_has_no_regret_where_it_is_the_best_and_else_that_of_the_ratios() -> None:
+    pick, best = row(64, 64, 64), row(64, 64, 64, "best")
+    assert [regret for _, regret in regrets([pick], [best])] == [pytest.approx(1.1 / 1.05)]
+    same = best | {"config": pick["config"]}
+    assert [regret for _, regret in regrets([pick], [same])] == [1.0]
+    alone = {"ratio_to_cublas": None}
+    slow = pick | alone | {"median_us": 3.0}
+    assert regrets([slow], [best | alone | {"median_us": 2.0}])[0][1] == 1.5
+    assert regrets([pick | {"status": "failed"}], [best]) == []
+    assert regrets([pick | {"layout": "tt"}], [best]) == []
+
+
+def test_a_row_that_failed_or_has_no_comparison_is_counted_and_no_more(tmp_path: Path) -> None:
+    failed = row(1, 64, 64) | {
+        "status": "failed",
+        "reason": "timeout",
+        "median_us": None,
+        "ratio_to_cublas": None,
+    }
+    alone = row(1, 64, 64) | {"ratio_to_cublas": None, "comparison": "none: no cuBLAS"}
+    written(tmp_path, "picks_odd20", [failed, alone])
+    page, _ = made(tmp_path)
+    assert "cold | 1 of 2 | - | - | - | 0.0% | 0.0% |" in page
+    assert "| timeout | - | - |" in page
+    assert geomean([2.0, 8.0]) == pytest.approx(4.0)

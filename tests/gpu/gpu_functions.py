@@ -168,8 +168,9 @@ def times_of_a_copy(elements: int) -> dict[str, float]:
     """A device copy timed by the protocol, and its bytes: for a bound on what is plausible."""
     import cupy as cp
 
-    from kernels.measure import Side, measure
+    from kernels.measure import measure
     from kernels.protocol import BENCH
+    from kernels.replay import Side
     from kernels.session import session
 
     current = session()

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import kernels.bench
 import kernels.verify
-from kernels.bench import Runner, main
+from kernels.bench import main, read_ceilings
 from kernels.bench_plan import InvalidPlan, parse_plan, problem_of
 from kernels.bench_result import ResultFile, failed_row, passed_row
+from kernels.bench_runner import NO_EXTRAS, Extras, Runner
+from kernels.choose import Choice, ChoiceTask, Tried
 from kernels.process import Outcome, OutcomeKind
-from kernels.protocol import BENCH, CHOICE, SAMPLE
+from kernels.protocol import BENCH, CHOICE, SAMPLE, SUSTAINED
+from kernels.rivals import COLUMNS, RivalResult, RivalTask
+from kernels.sustained import SustainedResult, SustainedTask
 from kernels.verify import Reason
 from kernels.worker import Task, TaskResult
+from solver.errors import InvalidInput
 from solver.problem import Problem
 
 CONFIG = {"family": "sm90_gemm", "tile_m": 128, "tile_n": 128, "tile_k": 64, "stages": 4}
@@ -67,9 +74,9 @@ class ScriptedWorker:
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
-        self.tasks: list[Task] = []
+        self.tasks: list[Any] = []
 
-    def call(self, function: Any, arguments: tuple[Task], deadline_s: float) -> Outcome:
+    def call(self, function: Any, arguments: tuple[Any], deadline_s: float) -> Outcome:
         self.tasks.append(arguments[0])
         answer = self.answer(arguments[0])
         if isinstance(answer, Outcome):
@@ -77,8 +84,10 @@ class ScriptedWorker:
         return Outcome(OutcomeKind.OK, 0.1, value=answer)
 
 
-def runner(answer: Any, failures: dict[str, str] | None = None) -> tuple[Runner, ScriptedWorker]:
-    made = Runner("h200", None, failures or {})
+def runner(
+    answer: Any, failures: dict[str, str] | None = None, extras: Extras = NO_EXTRAS
+) -> tuple[Runner, ScriptedWorker]:
+    made = Runner("h200", None, failures or {}, extras)
     worker = ScriptedWorker(answer)
     made._worker = worker  # type: ignore[assignment]
     return made, worker
@@ -165,18 +174,138 @@ def test_a_sample_is_timed_fast_and_alone() -> None:
     assert (worker.tasks[0].check, worker.tasks[0].cublas) == (False, False)
 
 
-def test_the_best_is_chosen_in_one_pass_and_reported_from_another() -> None:
-    times = {3: 9.0, 4: 7.0, 5: 8.0}
-    made, worker = runner(
-        lambda task: result(times[task.config.stages] + (0 if task.protocol == CHOICE else 0.5))
-    )
-    rows = [ROW | {"role": "best", "config": CONFIG | {"stages": s}} for s in times]
+def best_job(*stages: int) -> Any:
+    rows = [ROW | {"role": "best", "config": CONFIG | {"stages": s}} for s in stages]
     (job,) = parse_plan(plan_text(*rows)).jobs()
-    record = made.run(job)
-    assert record["config"]["stages"] == 4
-    assert record["median_us"] == 7.5
+    return job
+
+
+def test_the_best_is_chosen_in_one_pass_and_reported_from_another() -> None:
+    def answer(task: Any) -> Any:
+        if isinstance(task, ChoiceTask):
+            return Choice((Tried(9.0, 6), Tried(7.0, 40), Tried(8.0, 6)), 1)
+        return result(7.5)
+
+    made, worker = runner(answer)
+    record = made.run(best_job(3, 4, 5))
+    assert (record["config"]["stages"], record["median_us"]) == (4, 7.5)
     assert [c["median_us"] for c in record["candidates"]] == [9.0, 7.0, 8.0]
-    assert [task.protocol for task in worker.tasks] == [CHOICE, CHOICE, CHOICE, BENCH]
+    assert [c["rounds"] for c in record["candidates"]] == [6, 40, 6]
+    assert record["choice_note"] is None
+    choice, report = worker.tasks
+    assert [config.stages for config in choice.configs] == [3, 4, 5]
+    assert (choice.protocol, report.protocol) == (CHOICE, BENCH)
+    assert (report.check, report.cublas, report.config.stages) == (True, True, 4)
+
+
+def test_a_race_that_a_candidate_ends_is_run_one_by_one() -> None:
+    times = {3: 9.0, 5: 8.0}
+
+    def answer(task: Any) -> Any:
+        if isinstance(task, ChoiceTask):
+            return Outcome(OutcomeKind.TIMEOUT, 60.0, message="killed")
+        if task.config.stages == 4:
+            return Outcome(OutcomeKind.DIED, 1.0, message="gone")
+        return result(times[task.config.stages])
+
+    made, worker = runner(answer)
+    record = made.run(best_job(3, 4, 5))
+    assert record["config"]["stages"] == 5
+    assert [c["median_us"] for c in record["candidates"]] == [9.0, None, 8.0]
+    assert record["candidates"][1]["failure"] == "fault: gone"
+    assert "timeout: killed" in record["choice_note"]
+    assert [task.protocol for task in worker.tasks] == [CHOICE] * 4 + [BENCH]
+
+
+def test_candidates_that_are_no_kernels_stay_out_of_the_race() -> None:
+    def answer(task: Any) -> Any:
+        if isinstance(task, ChoiceTask):
+            assert [config.stages for config in task.configs] == [3, 5]
+            return Choice((Tried(failure="CompilerMismatch: no"), Tried(8.0, 6)), 1)
+        return result(8.0)
+
+    made, _ = runner(answer)
+    record = made.run(best_job(3, 12, 5))
+    assert record["config"]["stages"] == 5
+    failures = [c["failure"] for c in record["candidates"]]
+    assert failures[0] == "CompilerMismatch: no"
+    assert failures[1].startswith("illegal")
+    assert failures[2] is None
+
+
+@pytest.mark.parametrize("rival", COLUMNS)
+def test_a_rival_is_a_call_of_its_own_with_columns_of_its_own(rival: str) -> None:
+    def answer(task: Any) -> Any:
+        if isinstance(task, RivalTask):
+            assert (task.rival, task.protocol.cache) == (rival, "warm")
+            return RivalResult(None, 6.0, 1.2, 1.19, 1.21, {"place": 2}, 8, 8)
+        return result(5.0)
+
+    made, worker = runner(answer, extras=Extras((rival,)))
+    (job,) = parse_plan(plan_text(ROW | {"cache": "warm"})).jobs()
+    record = made.run(job)
+    column = COLUMNS[rival]
+    assert (record["median_us"], record[f"{column}_us"]) == (5.0, 6.0)
+    assert record[f"ratio_to_{column}"] == 1.2
+    assert (record[f"ratio_to_{column}_low"], record[f"ratio_to_{column}_high"]) == (1.19, 1.21)
+    assert (record[f"{column}_note"], record[f"{column}_how"]) == (None, {"place": 2})
+    assert len(worker.tasks) == 2
+    json.dumps(record)
+
+
+def test_what_a_rival_does_to_its_process_leaves_the_row() -> None:
+    def answer(task: Any) -> Any:
+        if isinstance(task, RivalTask) and task.rival == "triton":
+            return Outcome(OutcomeKind.DIED, 1.0, message="an illegal address")
+        if isinstance(task, RivalTask):
+            return RivalResult("no algorithm")
+        return result(5.0)
+
+    made, _ = runner(answer, extras=Extras(tuple(COLUMNS)))
+    (job,) = parse_plan(plan_text(ROW)).jobs()
+    record = made.run(job)
+    assert (record["status"], record["median_us"]) == ("passed", 5.0)
+    assert record["triton_note"] == "fault: an illegal address"
+    assert record["cublaslt_best8_note"] == "no algorithm"
+    assert record["triton_us"] is None
+
+
+def test_only_large_products_are_held_for_a_second() -> None:
+    def answer(task: Any) -> Any:
+        if isinstance(task, SustainedTask):
+            assert task.protocol == SUSTAINED
+            return SustainedResult(sustained_us=1600.0, sustained_ratio_to_cublas=1.03)
+        return result(5.0)
+
+    made, worker = runner(answer, extras=Extras(sustained=True))
+    large = ROW | {"m": 8192, "n": 8192, "k": 8192}
+    records = [made.run(job) for job in parse_plan(plan_text(ROW, large)).jobs()]
+    assert records[0]["sustained_us"] is None
+    assert "2^40" in records[0]["sustained_note"]
+    assert records[1]["sustained_ratio_to_cublas"] == 1.03
+    assert len(worker.tasks) == 3
+
+
+def test_a_failed_row_and_a_sample_have_no_rival() -> None:
+    made, worker = runner(
+        lambda task: replace(result(5.0), failure="wrong"), extras=Extras(("triton",), True)
+    )
+    sample = ROW | {"role": "sample", "check": False}
+    failed, sampled = (made.run(job) for job in parse_plan(plan_text(ROW, sample)).jobs())
+    assert failed["triton_note"] == failed["sustained_note"] == "not run: the row failed"
+    assert "triton_note" not in sampled
+    assert len(worker.tasks) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"ceilings": 3}'])
+def test_a_file_that_is_no_record_of_ceilings_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "ceilings.json"
+    file.write_text(text)
+    with pytest.raises(InvalidInput) as raised:
+        read_ceilings(file)
+    assert raised.value.field == "ceilings"
+    file.write_text('{"ceilings": {"copy_gb_per_s": 4300.0}}')
+    assert read_ceilings(file) == {"copy_gb_per_s": 4300.0}
 
 
 def test_a_row_that_kills_the_worker_is_recorded_and_the_rest_go_on() -> None:
@@ -238,3 +367,46 @@ def test_a_bad_plan_and_a_missing_gpu_have_exit_codes_of_their_own(
     assert captured.out == ""
     assert "no NVIDIA GPU" in captured.err
     assert not out.exists()
+
+
+def test_a_run_keeps_how_everything_was_timed_and_the_ceilings_beside_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Extras] = []
+
+    class FakeRunner:
+        def __init__(self, device: str, sms: Any, failures: Any, extras: Extras, said: Any) -> None:
+            asked.append(extras)
+            self.said = said
+
+        def device_facts(self) -> dict[str, Any]:
+            return {"sms": 132, "l2_bytes": 60 << 20}
+
+        def run(self, job: Any) -> dict[str, Any]:
+            self.said("triton")
+            return passed_row(job[0], result(5.0))
+
+        def close(self) -> None:
+            pass
+
+    gpu = SimpleNamespace(name="NVIDIA H200", driver="580")
+    monkeypatch.setattr(kernels.bench, "require_gpu", lambda: (gpu, "h200"))
+    monkeypatch.setattr(kernels.bench, "precompile", lambda keys, progress: {})
+    monkeypatch.setattr(kernels.bench, "Runner", FakeRunner)
+    monkeypatch.setattr("kernels.nvrtc.version", lambda: "13.5")
+    plan, out, ceilings = (tmp_path / f"{name}.json" for name in ("plan", "out", "ceilings"))
+    plan.write_text(plan_text(ROW, ROW))
+    ceilings.write_text('{"ceilings": {"copy_gb_per_s": 4300.0}}')
+    words = [str(plan), "--out", str(out)]
+    extra = ["--triton", "--cublaslt", "--sustained", "--ceilings", str(ceilings)]
+    assert main([*words, *extra]) == 0
+    written = json.loads(out.read_text())
+    assert written["ceilings"] == {"copy_gb_per_s": 4300.0}
+    assert {"triton", "cublaslt_best8", "sustained", "best"} <= set(written["protocol"])
+    assert (written["complete"], len(written["rows"])) == (True, 2)
+    assert main(words) == 0
+    written = json.loads(out.read_text())
+    assert "ceilings" not in written
+    assert not {"triton", "sustained"} & set(written["protocol"])
+    assert asked == [Extras(("triton", "cublaslt"), True), NO_EXTRAS]
+    assert main([*words, "--ceilings", str(plan)]) == 2

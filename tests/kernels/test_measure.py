@@ -3,83 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("cupy")
 
-import kernels.measure as measuring
-from kernels.host import ClockReading
-from kernels.measure import Side, measure
+import kernels.replay as replaying
+from kernels.measure import measure
 from kernels.protocol import BENCH
-
-CLOCK = ClockReading(1755, 640.0, ())
-
-
-class FakeStream:
-    """Time passes by what is enqueued; a capture collects it instead."""
-
-    def __init__(self) -> None:
-        self.now_us = 0.0
-        self.log: list[str] = []
-        self.captured: list[tuple[str, float]] | None = None
-
-    def work(self, name: str, time_us: float) -> None:
-        if self.captured is not None:
-            self.captured.append((name, time_us))
-            return
-        self.now_us += time_us
-        self.log.append(name)
-
-    def begin_capture(self) -> None:
-        self.captured = []
-
-    def end_capture(self) -> Any:
-        work, self.captured = self.captured or [], None
-
-        def launch(stream: FakeStream) -> None:
-            stream.now_us += sum(time_us for _, time_us in work)
-            stream.log.append(f"{work[0][0]}*{len(work)}")
-
-        return SimpleNamespace(launch=launch, upload=lambda stream: None)
-
-    def synchronize(self) -> None:
-        assert self.captured is None
-
-
-class FakeEvent:
-    def record(self, stream: FakeStream) -> None:
-        assert stream.captured is None
-        self.time_us = stream.now_us
-
-    def synchronize(self) -> None:
-        pass
+from tests.kernels.fake_gpu import CLOCK, fake_session, side
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    cuda = SimpleNamespace(
-        Event=FakeEvent,
-        get_elapsed_time=lambda first, last: (last.time_us - first.time_us) / 1e3,
-    )
-    monkeypatch.setattr(measuring, "cp", SimpleNamespace(cuda=cuda))
-    stream = FakeStream()
-    return SimpleNamespace(
-        stream=stream,
-        monitor=SimpleNamespace(read=lambda: CLOCK),
-        warm=False,
-        flush_l2=lambda multiple: stream.work("flush", 60.0),
-    )
-
-
-def side(session: Any, name: str, time_us: float, launches: int) -> Side:
-    def enqueue() -> None:
-        for _ in range(launches):
-            session.stream.work(name, time_us)
-
-    return Side(enqueue, launches)
+    return fake_session(monkeypatch)
 
 
 def test_a_time_is_per_launch_and_a_ratio_is_the_second_over_the_first(session: Any) -> None:
@@ -112,9 +50,9 @@ def test_a_flush_comes_before_each_replay_and_is_not_timed(session: Any) -> None
 def test_the_device_is_warmed_up_once(session: Any) -> None:
     measure(session, [side(session, "a", 1000.0, 1)], BENCH)
     first_us = session.stream.now_us
-    assert first_us > 1e3 * measuring.DEVICE_WARMUP_MS
+    assert first_us > 1e3 * replaying.DEVICE_WARMUP_MS
     measure(session, [side(session, "a", 1000.0, 1)], BENCH)
-    assert session.stream.now_us - first_us < 1e3 * measuring.DEVICE_WARMUP_MS
+    assert session.stream.now_us - first_us < 1e3 * replaying.DEVICE_WARMUP_MS
 
 
 def test_slow_launches_are_not_repeated_for_ever(session: Any) -> None:

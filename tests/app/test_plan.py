@@ -1,0 +1,63 @@
+"""Plans for a GPU host: which configurations are tried."""
+
+from __future__ import annotations
+
+import json
+
+from app.plan import candidates, make_plan, spread
+from kernels.bench_plan import parse_plan
+from solver.device import load_profile
+from solver.pick import best_rows
+from solver.problem import Problem
+from solver.question import Question
+from solver.space import tabulate
+
+PROBLEM = Problem(64, 4096, 4096)
+
+
+def shapes(configs: list[dict[str, int]]) -> set[tuple[int, ...]]:
+    names = ("tile_m", "tile_n", "tile_k", "split_k", "cluster_m", "cluster_n")
+    return {tuple(config[name] for name in names) for config in configs}
+
+
+def test_half_of_the_candidates_are_the_models_first_and_the_rest_other_shapes() -> None:
+    rows = best_rows(tabulate(PROBLEM, load_profile("h200"), "calibrated"), 1000)
+    chosen = spread(rows, 20)
+    assert chosen[:10] == list(rows[:10])
+    later = [row.config.to_dict() for row in chosen[10:]]
+    assert len(shapes(later)) == 10
+    assert not shapes(later) & shapes([row.config.to_dict() for row in rows[:10]])
+    assert [row.time for row in chosen] == sorted(row.time for row in chosen)
+
+
+def test_one_candidate_is_the_pick() -> None:
+    question = Question(PROBLEM, device="h200", proof="none")
+    first = candidates(question, 1)
+    assert len(first) == 1
+    assert candidates(question, 30)[0] == first[0]
+
+
+def test_a_plan_without_a_best_holds_picks_alone() -> None:
+    shared = {"device": "h200", "cache": "warm", "progress": lambda done, total: None}
+    alone = make_plan("x/mine.csv", [PROBLEM], best=0, **shared)
+    assert [row["role"] for row in alone["rows"]] == ["pick"]
+    plan = make_plan("x/mine.csv", [PROBLEM], best=30, **shared)
+    assert (plan["suite"], plan["cache"]) == ("mine", "warm")
+    roles = [row["role"] for row in plan["rows"]]
+    assert roles == ["pick"] + ["best"] * 30
+    assert plan["rows"][0]["config"] == plan["rows"][1]["config"] == alone["rows"][0]["config"]
+    assert plan["rows"][0]["predicted_us"] == plan["rows"][1]["predicted_us"]
+    assert len({str(row["config"]) for row in plan["rows"][1:]}) == 30
+
+
+def test_a_small_space_gives_what_it_has() -> None:
+    plan = make_plan(
+        "tiny.csv",
+        [Problem(1, 1, 1)],
+        device="h200",
+        best=64,
+        cache="cold",
+        progress=lambda done, total: None,
+    )
+    assert 1 < len(plan["rows"]) <= 65
+    assert len(parse_plan(json.dumps(plan)).jobs()) == 2
