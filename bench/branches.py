@@ -75,8 +75,8 @@ AXES: dict[str, tuple[str, ...]] = {
     "c_gap": ("no", "yes"),
     "a_box": ("whole", "cut", "part"),
     "b_box": ("whole", "cut", "part"),
-    "a_policy": ("normal", "first", "last"),
-    "b_policy": ("normal", "first", "last"),
+    "a_policy": ("none", "first", "last"),
+    "b_policy": ("none", "first", "last"),
     "edge_m": ("no", "yes"),
     "edge_n": ("no", "yes"),
     "edge_k": ("no", "yes"),
@@ -102,7 +102,7 @@ told        the problem's layout is the kernel's, or another that means the same
             row or column with nothing in between lies along k whatever its layout says)
 a_box       whether the TMA box is cut to the rows there are: to whole periods of the swizzle, of
             eight rows, or to a part of the last
-a_policy    what the L2 does with A's lines: as usual, or they are the first or last to go
+a_policy    what the L2 is told of A's lines: nothing, or that they are first or last to go
 blocks      64-row blocks of the last tile that lie wholly outside and are left out
 pieces      the same for epilogue pieces along n
 m, n, k     1, less than a swizzled row of 64, or more
@@ -171,7 +171,7 @@ MEETINGS: tuple[tuple[str, ...], ...] = (
 _NARROW = tuple(str(n) for n in family.TILE_N if n % family.WIDE_STEP_N)
 _COPIED = ("pitch", "offset", "both")
 _POLICIES = {
-    CachePolicy.NORMAL: "normal",
+    CachePolicy.NONE: "none",
     CachePolicy.EVICT_FIRST: "first",
     CachePolicy.EVICT_LAST: "last",
 }
@@ -193,9 +193,9 @@ IMPOSSIBLE: tuple[dict[str, tuple[str, ...]], ...] = (
     {"a_box": ("cut", "part"), "layout": ("nn", "nt")},
     {"b_box": ("cut", "part"), "layout": ("nt", "tt")},
     # an operand is read once, and the other again meanwhile or not; or neither is
-    {"a_policy": ("normal",), "b_policy": ("first", "last")},
-    {"a_policy": ("first",), "b_policy": ("normal",)},
-    {"a_policy": ("last",), "b_policy": ("normal", "last")},
+    {"a_policy": ("none",), "b_policy": ("first", "last")},
+    {"a_policy": ("first",), "b_policy": ("none",)},
+    {"a_policy": ("last",), "b_policy": ("none", "last")},
     # the narrowest tiles are one piece of 16 bits, and TMA stores whole rows of the narrowest
     {"piece": ("8", "16"), "pieces": ("skipped",), "out": ("bf16", "fp16")},
     {"piece": ("8",), "edge_n": ("yes",), "c_path": ("tma",)},

@@ -10,7 +10,14 @@ from kernels.barrier_epilogue import Epilogue
 from kernels.barrier_products import Products
 from kernels.barrier_steps import BoxLoad, Exit, SetRegisters, WarpBarrier
 from kernels.launch_plan import CachePolicy, LaunchPlan, TileLoad
-from kernels.ptx_events import LOAD_TILE, MULTICAST_TILE, POLICIES, TRY_WAIT, Event
+from kernels.ptx_events import (
+    LOAD_TILE,
+    MULTICAST_TILE,
+    POLICIES,
+    TELLING,
+    TRY_WAIT,
+    Event,
+)
 from kernels.ptx_parser import PtxError
 from kernels.ptx_registers import CTA_WINDOW, SHARED_BASE, WARP
 from kernels.ring_layout import SWIZZLE_ROWS, RingLayout
@@ -35,7 +42,6 @@ from solver.ring.steps import (
 _POLICIES = {
     policy: POLICIES[f"createpolicy.fractional.L2::{words}.b64"]
     for policy, words in (
-        (CachePolicy.NORMAL, "evict_normal"),
         (CachePolicy.EVICT_FIRST, "evict_first"),
         (CachePolicy.EVICT_LAST, "evict_last"),
     )
@@ -74,6 +80,8 @@ class BarrierObserver:
                 "griddepcontrol.wait": each(lambda event: WaitForLaunchBefore()),
                 LOAD_TILE: each(self._load),
                 MULTICAST_TILE: each(self._load),
+                LOAD_TILE + TELLING: each(self._telling_load),
+                MULTICAST_TILE + TELLING: each(self._telling_load),
                 "bar.sync": self._named_barrier,
                 "bar.warp.sync": each(lambda event, mask: WarpBarrier()),
                 "fence.mbarrier_init.release.cluster": each(_fence),
@@ -181,11 +189,10 @@ class BarrierObserver:
         column: int,
         row: int,
         barrier: int,
-        *more: int,
+        ctas: int | None = None,
+        *,
+        policy: int | None = None,
     ) -> Op:
-        """``more``: the CTAs it goes to where it is a multicast, and its cache policy."""
-        *multicast, policy = more
-        ctas = multicast[0] if multicast else None
         place = self._layout.place(address - SHARED_BASE)
         if place is None:
             raise outside(event, address, "a slot")
@@ -198,7 +205,7 @@ class BarrierObserver:
         if ctas not in (None, (1 << self._plan.cluster) - 1):
             raise PtxError(f"{event.instruction}: goes to CTAs {ctas:#b}, not the cluster's")
         load = self._plan.a if operand == "a" else self._plan.b
-        if policy != _POLICIES[load.policy]:
+        if policy != _POLICIES.get(load.policy):
             raise PtxError(
                 f"{event.instruction}: operand {operand} does not have the launch's cache policy, "
                 f"{load.policy.name}"
@@ -213,6 +220,11 @@ class BarrierObserver:
             signed(row),
             signed(column),
         )
+
+    def _telling_load(self, event: Event, *values: int) -> Op:
+        """A load whose last operand is its cache policy."""
+        *load, policy = values
+        return self._load(event, *load, policy=policy)
 
     def _prefetch(self, event: Event) -> None:
         for _, _, (address,) in by_value(event):

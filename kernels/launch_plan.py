@@ -60,13 +60,13 @@ ARGUMENTS = np.dtype(
 
 
 class CachePolicy(Enum):
-    """What the L2 does with an operand's lines: CachePolicy of the kernel.
+    """What the L2 is told of an operand's lines: CachePolicy of the kernel. Both or neither.
 
     Lines that one CTA or cluster reads, and no other, go first and leave room; an operand that all
     others read again meanwhile goes last.
     """
 
-    NORMAL = 0
+    NONE = 0
     EVICT_FIRST = 1
     EVICT_LAST = 2
 
@@ -95,7 +95,7 @@ class TileLoad:
     ``copies`` boxes; ``tx_bytes`` of the operand land in the slot in all, ``sharers`` CTAs of a
     cluster each loading their part for all of them. ``pitch`` is that of the matrix TMA reads:
     the operand's own, or, with ``copied``, that of an aligned copy made before the launch.
-    ``policy`` is what the L2 does with its lines.
+    ``policy`` is what the L2 is told of its lines.
     """
 
     box: Box
@@ -271,7 +271,7 @@ def _policy(once: bool, other_once: bool) -> CachePolicy:
     other operand's."""
     if once:
         return CachePolicy.EVICT_FIRST
-    return CachePolicy.EVICT_LAST if other_once else CachePolicy.NORMAL
+    return CachePolicy.EVICT_LAST if other_once else CachePolicy.NONE
 
 
 def _row_bytes(pitch: int, element_bytes: int) -> int:

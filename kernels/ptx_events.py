@@ -42,9 +42,10 @@ class Observed:
     whole_warp: bool = False
 
 
-_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-LOAD_TILE = f"{_LOAD}.L2::cache_hint"
-MULTICAST_TILE = f"{_LOAD}.multicast::cluster.L2::cache_hint"
+LOAD_TILE = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+MULTICAST_TILE = f"{LOAD_TILE}.multicast::cluster"
+TELLING = ".L2::cache_hint"
+"""What follows the name of either load where it has a cache policy, its last operand."""
 STORE_TILE = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group"
 OBSERVED = {
     "mbarrier.init.shared::cta.b64": Observed((0, 1)),
@@ -59,8 +60,10 @@ OBSERVED = {
     "barrier.cluster.wait.acquire": Observed(),
     "griddepcontrol.launch_dependents": Observed(),
     "griddepcontrol.wait": Observed(),
-    LOAD_TILE: Observed((0, 1, 2, 3)),
-    MULTICAST_TILE: Observed((0, 1, 2, 3, 4)),
+    LOAD_TILE: Observed((0, 1, 2)),
+    MULTICAST_TILE: Observed((0, 1, 2, 3)),
+    LOAD_TILE + TELLING: Observed((0, 1, 2, 3)),
+    MULTICAST_TILE + TELLING: Observed((0, 1, 2, 3, 4)),
     STORE_TILE: Observed((0, 1)),
     "cp.async.bulk.commit_group": Observed(),
     "cp.async.bulk.wait_group.read": Observed((0,)),
@@ -102,7 +105,7 @@ FLOATS = {
 # Opcode to a value that stands for the policy: hardware's own is opaque, and only moved.
 POLICIES = {
     f"createpolicy.fractional.L2::evict_{name}.b64": (1 << 55) + number
-    for number, name in enumerate(("normal", "first", "last"))
+    for number, name in enumerate(("first", "last"))
 }
 LOAD_PARAMETER = re.compile(r"ld\.param(?:\.v(?P<count>2|4))?\.(?P<kind>[usb](?P<bits>32|64)|f32)")
 TRY_WAIT = "mbarrier.try_wait.parity.shared::cta.b64"

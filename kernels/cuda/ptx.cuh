@@ -117,12 +117,6 @@ __device__ __forceinline__ void cluster_barrier() {
 
 // ---- what the L2 is to do with lines that a copy brings in
 
-__device__ __forceinline__ u64 cache_normally() {
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
 __device__ __forceinline__ u64 evict_first() {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -142,6 +136,16 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap& map) {
 }
 
 __device__ __forceinline__ void tma_load(u32 destination, const TensorMap& map, u32 barrier,
+                                         int column, int row) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4}], [%2];" ::"r"(destination),
+      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+
+// The same, and what the L2 is to do with the lines.
+__device__ __forceinline__ void tma_load(u32 destination, const TensorMap& map, u32 barrier,
                                          int column, int row, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -152,6 +156,16 @@ __device__ __forceinline__ void tma_load(u32 destination, const TensorMap& map, 
 
 // The same for every CTA of the cluster in `ctas`, a bit each: the box lands at this address of
 // its shared memory and reports to its barrier.
+__device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap& map,
+                                                   u32 barrier, int column, int row,
+                                                   unsigned short ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(destination),
+      "l"(reinterpret_cast<u64>(&map)), "r"(barrier), "r"(column), "r"(row), "h"(ctas)
+      : "memory");
+}
+
 __device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap& map,
                                                    u32 barrier, int column, int row,
                                                    unsigned short ctas, u64 policy) {

@@ -48,29 +48,31 @@ __device__ __forceinline__ bool launch_is_sound(const GemmArgs& args, u32 base) 
 // along the axis that is contiguous and of so many lines; `first` is the first of these lines.
 // With kShared, CTAs of the cluster load parts of the tile and each goes to all of them.
 // `along_k` and `across`: the tile's first element along k and along m or n.
-template <bool kMajor, int kWidth, int kSubtileBytes, bool kShared>
+template <bool kMajor, int kWidth, int kSubtileBytes, bool kShared, bool kTold>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap& map, u32 full, int copies,
                                           int first, int along_k, int across, u64 policy) {
   u32 to = tile + first * kWidth * kElementBytes;
   int column = kMajor ? along_k : across;
   const int row = (kMajor ? across : along_k) + first;
   for (int copy = 0; copy < copies; ++copy, to += kSubtileBytes, column += kWidth) {
-    if constexpr (kShared) {
+    if constexpr (kShared && kTold) {
       ptx::tma_load_multicast(to, map, full, column, row, (1 << kClusterMax) - 1, policy);
-    } else {
+    } else if constexpr (kShared) {
+      ptx::tma_load_multicast(to, map, full, column, row, (1 << kClusterMax) - 1);
+    } else if constexpr (kTold) {
       ptx::tma_load(to, map, full, column, row, policy);
+    } else {
+      ptx::tma_load(to, map, full, column, row);
     }
   }
 }
 
 __device__ __forceinline__ u64 cache_policy(int policy) {
-  return policy == kEvictFirst  ? ptx::evict_first()
-         : policy == kEvictLast ? ptx::evict_last()
-                                : ptx::cache_normally();
+  return policy == kEvictFirst ? ptx::evict_first() : ptx::evict_last();
 }
 
 // One elected lane of a DMA warp: loads A, B or both of every unit into the ring.
-template <typename Shape, bool kSharedA, bool kSharedB>
+template <typename Shape, bool kSharedA, bool kSharedB, bool kTold>
 __device__ __forceinline__ void dma_role(const TensorMap& map_a, const TensorMap& map_b,
                                          const GemmArgs& args, const GemmMemory<Shape>& memory,
                                          bool loads_a, bool loads_b, Progress progress) {
@@ -94,12 +96,12 @@ __device__ __forceinline__ void dma_role(const TensorMap& map_a, const TensorMap
       progress.at(kLoads, cursor.slot);
       ptx::barrier_arrive_expect(full, tx_bytes);
       if (loads_a) {
-        load_tile<Shape::kAKMajor, Shape::kWidthA, Shape::kSubtileABytes, kSharedA>(
+        load_tile<Shape::kAKMajor, Shape::kWidthA, Shape::kSubtileABytes, kSharedA, kTold>(
             memory.slot_a(cursor.slot), map_a, full, Shape::kAKMajor ? kSubtiles : args.a_copies,
             first_a, k, unit.row, policy_a);
       }
       if (loads_b) {
-        load_tile<Shape::kBKMajor, Shape::kWidthB, Shape::kSubtileBBytes, kSharedB>(
+        load_tile<Shape::kBKMajor, Shape::kWidthB, Shape::kSubtileBBytes, kSharedB, kTold>(
             memory.slot_b(cursor.slot), map_b, full, Shape::kBKMajor ? kSubtiles : args.b_copies,
             first_b, k, unit.column, policy_b);
       }
@@ -107,6 +109,20 @@ __device__ __forceinline__ void dma_role(const TensorMap& map_a, const TensorMap
     }
   }
   progress.at(kDone);
+}
+
+// The DMA role of this launch's cluster, worked out once and not for every load.
+template <typename Shape, bool kTold>
+__device__ __forceinline__ void dma_role_of(const TensorMap& map_a, const TensorMap& map_b,
+                                            const GemmArgs& args, const GemmMemory<Shape>& memory,
+                                            bool loads_a, bool loads_b, Progress progress) {
+  if (args.cluster_n > 1) {
+    dma_role<Shape, true, false, kTold>(map_a, map_b, args, memory, loads_a, loads_b, progress);
+  } else if (args.cluster_m > 1) {
+    dma_role<Shape, false, true, kTold>(map_a, map_b, args, memory, loads_a, loads_b, progress);
+  } else {
+    dma_role<Shape, false, false, kTold>(map_a, map_b, args, memory, loads_a, loads_b, progress);
+  }
 }
 
 // Issues the wgmma group of one slot for this warpgroup's row blocks.
@@ -247,12 +263,10 @@ __device__ __forceinline__ void gemm(const TensorMap& map_a, const TensorMap& ma
     } else if (ptx::elect_one()) {
       const bool loads_a = dma_warp == 0, loads_b = dma_warp == args.dma_warps - 1;
       const Progress progress(args.progress, warp, true);
-      if (args.cluster_n > 1) {
-        dma_role<Shape, true, false>(map_a, map_b, args, memory, loads_a, loads_b, progress);
-      } else if (args.cluster_m > 1) {
-        dma_role<Shape, false, true>(map_a, map_b, args, memory, loads_a, loads_b, progress);
+      if (args.a_policy == kNotTold) {
+        dma_role_of<Shape, false>(map_a, map_b, args, memory, loads_a, loads_b, progress);
       } else {
-        dma_role<Shape, false, false>(map_a, map_b, args, memory, loads_a, loads_b, progress);
+        dma_role_of<Shape, true>(map_a, map_b, args, memory, loads_a, loads_b, progress);
       }
     }
   }

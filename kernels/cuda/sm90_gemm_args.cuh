@@ -8,8 +8,8 @@ namespace warpwright {
 // What C is stored as; the numbers are the launch plan's.
 enum OutType : int { kOutBf16 = 0, kOutFp16 = 1, kOutFp32 = 2 };
 
-// What the L2 does with an operand's lines; the numbers are the launch plan's.
-enum CachePolicy : int { kCacheNormally = 0, kEvictFirst = 1, kEvictLast = 2 };
+// What the L2 is told of an operand's lines, both or neither; the numbers are the launch plan's.
+enum CachePolicy : int { kNotTold = 0, kEvictFirst = 1, kEvictLast = 2 };
 
 // Kernel argument block; kernels/launch_plan.py fills it field by field.
 struct GemmArgs {
@@ -32,7 +32,7 @@ struct GemmArgs {
   int a_tx_bytes;      // bytes of A that land in a slot, the peer's share included
   int b_tx_bytes;
   int a_policy;        // CachePolicy
-  int b_policy;
+  int b_policy;        // kNotTold where a_policy is
   int c_by_tma;        // 0 where rows of C don't start or end on 16 bytes: element by element
   int out_type;        // OutType
   float alpha, beta;   // C = alpha·A·B + beta·C; C is not read where beta is 0

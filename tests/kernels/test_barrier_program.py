@@ -994,12 +994,12 @@ def test_a_slot_that_is_not_given_back_to_the_peer_is_seen() -> None:
 
 def test_a_load_for_one_cta_of_what_both_share_is_seen() -> None:
     with pytest.raises(PtxError, match="loads of b into slot 0 do not make up its tile"):
-        planted("if constexpr (kShared) {", "if constexpr (false) {", ADDED)
+        planted("} else if constexpr (kShared) {", "} else if constexpr (false) {", ADDED)
 
 
 def test_a_load_for_a_cta_that_is_not_in_the_cluster_is_an_error() -> None:
     with pytest.raises(PtxError, match="goes to CTAs 0b111, not the cluster's"):
-        planted("(1 << kClusterMax) - 1, policy)", "7, policy)", ADDED)
+        planted("(1 << kClusterMax) - 1);", "7);", ADDED)
 
 
 def test_a_half_of_a_tile_that_is_loaded_twice_is_an_error() -> None:
@@ -1077,7 +1077,7 @@ GOES_ON = "is not where its row of 48 bytes goes on|own rows"
     [
         (POLICY_B, POLICY_B.replace("policy_b", "policy_a"), "operand b .* policy, EVICT_LAST"),
         ("cache_policy(args.b_policy)", "cache_policy(args.a_policy)", "operand b .* EVICT_LAST"),
-        ("policy == kEvictLast ?", "policy == kEvictFirst ?", "operand b .* EVICT_LAST"),
+        ("policy == kEvictFirst ?", "policy != kEvictFirst ?", "operand . .* EVICT_"),
         ("evict_first.b64 %0, 1.0;", "evict_first.b64 %0, 0.5;", "no policy for all"),
     ],
 )

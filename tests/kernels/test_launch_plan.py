@@ -59,7 +59,7 @@ def test_the_numbers_of_output_types_are_the_kernels() -> None:
 
 def test_the_numbers_of_cache_policies_are_the_kernels() -> None:
     names = {
-        CachePolicy.NORMAL: "kCacheNormally",
+        CachePolicy.NONE: "kNotTold",
         CachePolicy.EVICT_FIRST: "kEvictFirst",
         CachePolicy.EVICT_LAST: "kEvictLast",
     }
@@ -181,11 +181,11 @@ def test_an_operand_not_contiguous_in_k_is_cut_to_whole_swizzled_rows() -> None:
         (100, 200, {}, CachePolicy.EVICT_FIRST, CachePolicy.EVICT_FIRST),
         (100, 2000, {}, CachePolicy.EVICT_LAST, CachePolicy.EVICT_FIRST),
         (2000, 200, {}, CachePolicy.EVICT_FIRST, CachePolicy.EVICT_LAST),
-        (2000, 2000, {}, CachePolicy.NORMAL, CachePolicy.NORMAL),
+        (2000, 2000, {}, CachePolicy.NONE, CachePolicy.NONE),
         # What a cluster shares it reads once.
         (200, 2000, {"cluster_m": 2}, CachePolicy.EVICT_LAST, CachePolicy.EVICT_FIRST),
         (2000, 500, {"cluster_n": 2}, CachePolicy.EVICT_FIRST, CachePolicy.EVICT_LAST),
-        (2048, 2000, {"cluster_m": 2}, CachePolicy.NORMAL, CachePolicy.NORMAL),
+        (2048, 2000, {"cluster_m": 2}, CachePolicy.NONE, CachePolicy.NONE),
     ],
 )
 def test_lines_that_are_read_once_leave_the_l2_first_and_those_read_by_all_others_last(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import ptx_machine
-from kernels.ptx_events import LOAD_TILE, MULTICAST_TILE, POLICIES, Event
+from kernels.ptx_events import LOAD_TILE, MULTICAST_TILE, POLICIES, TELLING, Event
 from kernels.ptx_machine import Machine
 from kernels.ptx_parser import PtxError, parse
 from kernels.ptx_registers import CTA_WINDOW, PARAMETER_BASE, SHARED_BASE, Launch
@@ -362,7 +362,9 @@ LAST = "createpolicy.fractional.L2::evict_last.b64"
 
 
 def test_a_multicast_shows_its_ctas_and_then_its_policy_after_what_other_loads_have() -> None:
-    body = f"{A_LOAD} {LAST} %rd2, 1.0; {MULTICAST_TILE} [%r1], [%rd1, {{%r2, %r3}}], [%r4], "
+    body = (
+        f"{A_LOAD} {LAST} %rd2, 1.0; {MULTICAST_TILE}{TELLING} [%r1], [%rd1, {{%r2, %r3}}], [%r4], "
+    )
     ((_, _, values),) = run(f"{body} %rs1, %rd2;")
     assert values == [7, PARAMETER_BASE + 128, 8, 9, 10, 3, POLICIES[LAST]]
 
@@ -374,27 +376,26 @@ def test_a_load_shows_the_policy_that_its_threads_have() -> None:
     body = f"""
 	{A_LOAD} mov.u32 %r5, %tid.x; setp.lt.u32 %p1, %r5, 4;
 	@%p1 bra $FIRST;
-	createpolicy.fractional.L2::evict_normal.b64 %rd2, 1.0;
+	createpolicy.fractional.L2::evict_last.b64 %rd2, 1.0;
 	bra.uni $LOAD;
 $FIRST:
 	createpolicy.fractional.L2::evict_first.b64 %rd2, 0f3F800000;
 $LOAD:
 	mov.b64 %rd3, %rd2;
-	{LOAD_TILE} [%r1], [%rd1, {{%r2, %r3}}], [%r4], %rd3;
+	{LOAD_TILE}{TELLING} [%r1], [%rd1, {{%r2, %r3}}], [%r4], %rd3;
 """
     seen: list[list[int]] = []
 
     def observe(event: Event) -> None:
-        if event.instruction.opcode == LOAD_TILE:
+        if event.instruction.opcode == LOAD_TILE + TELLING:
             seen.append(event.values[-1].tolist())
 
     entry = parse(MODULE.replace("BODY", body))
     Machine(entry, Launch(0, 1, 32, 4096, (None, bytes(24))), observe).run()
-    normal, first = (
-        POLICIES[f"createpolicy.fractional.L2::evict_{name}.b64"] for name in ("normal", "first")
+    last, first = (
+        POLICIES[f"createpolicy.fractional.L2::evict_{name}.b64"] for name in ("last", "first")
     )
-    assert seen == [[first] * 4 + [normal] * 28]
-    assert len(set(POLICIES.values())) == 3
+    assert seen == [[first] * 4 + [last] * 28]
 
 
 @pytest.mark.parametrize(
@@ -406,10 +407,8 @@ $LOAD:
         (f"{LAST} %r2, 1.0;", "unknown destination"),
         (f"{LAST}.L2::evict_first %rd2, 1.0;", "unknown instruction"),
         ("createpolicy.range.global.L2::evict_last.b64 %rd2, [%rd1], 8, 8;", "unknown instruction"),
-        (f"{LOAD_TILE} [%r1], [%rd1, {{%r2, %r3}}], [%r4], %rd9;", "opaque"),
-        # A load without a policy is another instruction.
-        (f"{LOAD_TILE.removesuffix('.L2::cache_hint')} [%r1], [%rd1, {{%r2, %r3}}], [%r4];",
-         "unknown instruction"),
+        (f"{LOAD_TILE}{TELLING} [%r1], [%rd1, {{%r2, %r3}}], [%r4], %rd9;", "opaque"),
+        ("createpolicy.fractional.L2::evict_normal.b64 %rd2, 1.0;", "unknown instruction"),
     ],
 )  # fmt: skip
 def test_a_policy_that_can_not_be_told_is_an_error(body: str, words: str) -> None:
