@@ -7,9 +7,11 @@ import re
 
 from bench import report
 from kernels.bench_plan import problem_of
+from kernels.sources import source_hash
 from solver.config import Config
 from solver.families.sm90_gemm import compile_key
 from solver.families.sm90_gemm_registers import register_table
+from solver.problem import LAYOUTS
 
 
 def test_the_readme_and_the_page_show_the_recorded_results() -> None:
@@ -33,12 +35,12 @@ def test_every_recorded_pick_passed_with_the_registers_that_the_proof_took_as_gi
             assert row["registers"] == table.of(key)
 
 
-def test_the_suites_were_verified_over_http_too() -> None:
+def test_a_suite_and_problems_of_every_layout_were_verified_over_http_too() -> None:
     record = json.loads((report.RESULTS / "h200" / "http_verifications.json").read_text("utf-8"))
     asked = {problem_of(row) for row in record["rows"]}
-    picks = report.read_picks()
-    for suite in ("llm", "paper64", "odd20"):
-        assert {problem_of(row) for row in picks[suite]["rows"]} <= asked
+    assert {problem_of(row) for row in report.read_picks()["llm"]["rows"]} <= asked
+    assert {problem.layout for problem in asked} == set(LAYOUTS)
+    assert record["source_hash"] == source_hash()[: len(record["source_hash"])]
     assert all(row["status"] == "passed" and row["proof"] == "optimal" for row in record["rows"])
 
 
