@@ -14,8 +14,9 @@ def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in NAMES}
 
 
-def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
-    """The section: what was launched and checked, what was found.
+def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any]) -> str:
+    """The section: what was launched and checked, what was found, and what ``bench protocol``
+    says.
 
     Raises SystemExit where a record is of other kernel sources or was cut short; the
     sanitizers' alone may be older, and then counts for nothing.
@@ -52,8 +53,22 @@ def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
                     "stage and warps.",
                 ]
             ),
+            _protocol(protocol, sources),
             _sanitizer(evidence["sanitizer"], sources),
         ]
+    )
+
+
+def _protocol(record: dict[str, Any], sources: str) -> str:
+    if record["source_hash"] != sources:
+        return f"`bench protocol`: not run on these sources; its record is of {record['source_hash'][:12]}."
+    return (
+        f"`bench protocol` over {record['keys']} compile keys ({record['no_room']} of them have no ring "
+        f"that fits the device): {record['launches']:,} small launches read off the kernels' PTX, "
+        f"{len(record['mismatches'])} unlike the description; {record['rings']} rings and "
+        f"{record['epilogues']} epilogues searched in every order of a few iterations "
+        f"({record['states']:,} states) and proved for all by {record['lemmas']} lemmas, "
+        f"{len(record['faults'])} faults."
     )
 
 

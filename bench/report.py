@@ -342,7 +342,7 @@ def main() -> None:
         "![ratio to cuBLAS](img/ratio_to_cublas.png)",
         "![predicted against measured](img/predictions.png)",
         "![time of an answer](img/solve_times.png)",
-        evidence_part(read_evidence(RESULTS / "h200")),
+        evidence_part(read_evidence(RESULTS / "h200"), read_solver("protocol")),
         wishes_part(wishes, read_solver("constraints")),
         memory_part(read_solver("memory")),
         strategies_part(strategies),

@@ -6,6 +6,7 @@ import json
 import re
 
 from bench import report
+from bench.evidence_page import evidence_part, read_evidence
 from kernels.bench_plan import problem_of
 from kernels.sources import source_hash
 from solver.config import Config
@@ -64,3 +65,12 @@ def test_a_shape_is_shown_with_the_answer_to_its_own_problem_alone() -> None:
     asked = {problem_of(row): {"configurations": 77, "total_ms": 12.3}}
     lines = report.shape_table([row, row | {"layout": "tt"}], asked).splitlines()
     assert [line.endswith("| 77 | 12.3 |") for line in lines[2:]] == [True, False]
+
+
+def test_a_protocol_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
+    record = report.read_solver("protocol")
+    evidence = read_evidence(report.RESULTS / "h200")
+    part = evidence_part(evidence, record)
+    assert part in report.PAGE.read_text("utf-8")
+    assert f"over {record['keys']} compile keys" in part
+    assert "not run on these sources" in evidence_part(evidence, record | {"source_hash": "0" * 64})
