@@ -61,14 +61,17 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any])
 
 def _protocol(record: dict[str, Any], sources: str) -> str:
     if record["source_hash"] != sources:
-        return f"`bench protocol`: not run on these sources; its record is of {record['source_hash'][:12]}."
+        return (
+            "`bench protocol`: not run on these sources; its record is of "
+            f"{record['source_hash'][:12]}."
+        )
+    read = f"{record['launches']:,} small launches read off the kernels' PTX"
     return (
-        f"`bench protocol` over {record['keys']} compile keys ({record['no_room']} of them have no ring "
-        f"that fits the device): {record['launches']:,} small launches read off the kernels' PTX, "
-        f"{len(record['mismatches'])} unlike the description; {record['rings']} rings and "
-        f"{record['epilogues']} epilogues searched in every order of a few iterations "
-        f"({record['states']:,} states) and proved for all by {record['lemmas']} lemmas, "
-        f"{len(record['faults'])} faults."
+        f"`bench protocol` over {record['keys']} compile keys ({record['no_room']} of them have no "
+        f"ring that fits the device): {read}, {len(record['mismatches'])} unlike the description; "
+        f"{record['rings']} rings and {record['epilogues']} epilogues searched in every order of a "
+        f"few iterations ({record['states']:,} states) and proved for all by {record['lemmas']} "
+        f"lemmas, {len(record['faults'])} faults."
     )
 
 
