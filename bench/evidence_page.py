@@ -22,8 +22,9 @@ def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
     return {n: json.loads(path.read_text("utf-8")) for n, path in paths.items() if path.is_file()}
 
 
-def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
-    """The section: what was launched and checked, what was found, what was not run.
+def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] | None) -> str:
+    """The section: what was launched and checked, what was found, what was not run, and what
+    ``bench protocol`` says.
 
     Raises SystemExit where a record is of other kernel sources than the others or was cut short;
     the sanitizers' alone may be older, and then counts for nothing.
@@ -49,6 +50,7 @@ def evidence_part(evidence: dict[str, dict[str, Any]]) -> str:
         f"Sources {sources[:12]}, NVRTC {first['nvrtc']}, {first['date'][:10]}.",
         "\n".join(lines),
     ]
+    parts.append(_protocol(protocol, sources))
     if "sanitizer" in evidence:
         parts.append(_sanitizer(evidence["sanitizer"], sources))
     else:
@@ -92,6 +94,24 @@ def _hangs(record: dict[str, Any]) -> str:
 
 
 _WORDS = {"pairs": _pairs, "soak": _soak, "large": _large, "hangs": _hangs}
+
+
+def _protocol(record: dict[str, Any] | None, sources: str) -> str:
+    if record is None:
+        return "`bench protocol`: not run."
+    if record["source_hash"] != sources:
+        return (
+            "`bench protocol`: not run on these sources; its record is of "
+            f"{record['source_hash'][:12]}."
+        )
+    read = f"{record['launches']:,} small launches read off the kernels' PTX"
+    return (
+        f"`bench protocol` over {record['keys']} compile keys ({record['no_room']} of them have no "
+        f"ring that fits the device): {read}, {len(record['mismatches'])} unlike the description; "
+        f"{record['rings']} rings and {record['epilogues']} epilogues searched in every order of a "
+        f"few iterations ({record['states']:,} states) and proved for all by {record['lemmas']} "
+        f"lemmas, {len(record['faults'])} faults."
+    )
 
 
 def _sanitizer(record: dict[str, Any], sources: str) -> str:

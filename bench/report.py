@@ -243,7 +243,7 @@ def make(
         *figures,
         *_shown(drawn, "img"),
         *(part for part in speed if part),
-        evidence_part(read_evidence(results / "h200")),
+        evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
         *solver_parts(results),
         HOW_TO,
     ]

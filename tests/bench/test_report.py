@@ -11,14 +11,16 @@ import pytest
 
 from bench import report
 from bench.evidence_page import NAMES, evidence_part, read_evidence
-from bench.records import geomean, read_best, read_ceilings, read_picks, regrets
+from bench.records import geomean, read_best, read_ceilings, read_picks, read_solver, regrets
 from bench.solver_page import strategies_part
 from kernels.bench_plan import problem_of
 from kernels.rivals import COLUMNS, RivalResult
+from kernels.sources import source_hash
 from kernels.sustained import SustainedResult
 from solver.config import Config
 from solver.families.sm90_gemm import compile_key
 from solver.families.sm90_gemm_registers import register_table
+from solver.problem import LAYOUTS
 
 
 def test_the_readme_and_the_page_show_the_recorded_results() -> None:
@@ -42,12 +44,12 @@ def test_every_recorded_pick_passed_with_the_registers_that_the_proof_took_as_gi
             assert row["registers"] == table.of(key)
 
 
-def test_the_suites_were_verified_over_http_too() -> None:
+def test_a_suite_and_problems_of_every_layout_were_verified_over_http_too() -> None:
     record = json.loads((report.RESULTS / "h200" / "http_verifications.json").read_text("utf-8"))
     asked = {problem_of(row) for row in record["rows"]}
-    picks = report.read_picks()
-    for suite in ("llm", "paper64", "odd20"):
-        assert {problem_of(row) for row in picks[suite]["rows"]} <= asked
+    assert {problem_of(row) for row in report.read_picks()["llm"]["rows"]} <= asked
+    assert {problem.layout for problem in asked} == set(LAYOUTS)
+    assert record["source_hash"] == source_hash()[: len(record["source_hash"])]
     assert all(row["status"] == "passed" and row["proof"] == "optimal" for row in record["rows"])
 
 
@@ -143,7 +145,7 @@ def test_a_report_of_nothing_says_not_run(tmp_path: Path) -> None:
 def test_evidence_that_was_not_made_is_said_to_be_missing(missing: str) -> None:
     evidence = read_evidence(report.RESULTS / "h200")
     del evidence[missing]
-    part = evidence_part(evidence)
+    part = evidence_part(evidence, read_solver("protocol"))
     assert part.count("not run.") == 1
     assert f"{'sanitize' if missing == 'sanitizer' else missing}" in part
 
@@ -214,3 +216,12 @@ def test_a_row_that_failed_or_has_no_comparison_is_counted_and_no_more(tmp_path:
     assert "cold | 1 of 2 | - | - | - | 0.0% | 0.0% |" in page
     assert "| timeout | - | - |" in page
     assert geomean([2.0, 8.0]) == pytest.approx(4.0)
+
+
+def test_a_protocol_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
+    record = read_solver("protocol")
+    evidence = read_evidence(report.RESULTS / "h200")
+    part = evidence_part(evidence, record)
+    assert part in report.PAGE.read_text("utf-8")
+    assert f"over {record['keys']} compile keys" in part
+    assert "not run on these sources" in evidence_part(evidence, record | {"source_hash": "0" * 64})
