@@ -37,6 +37,7 @@ from solver.units import us_from_ticks
 CONSTANTS_LISTED = 3
 
 PART_WORDS = {
+    "copy_us": "copying operands",
     "launch_us": "launch and set-up",
     "math_us": "multiplying",
     "wait_us": "MATH warps waiting for loads",
@@ -49,6 +50,7 @@ BOUND_WORDS = {
     "memory": "the device memory's bandwidth",
     "ring_depth": "the depth of the ring: too few slots to cover a load's latency",
     "latency": "the latency of loads: too few iterations to hide it",
+    "copies": "copying operands that TMA can't take as they lie",
     "launch": "the launch and its set-up",
     "epilogue": "storing the results",
 }
@@ -197,7 +199,7 @@ def _detours(solution: Solution, copied: list[str]) -> Iterable[str]:
         copy_us = sm90_gemm_cost.copy_us(problem, solution.device)
         yield (
             f"TMA can't take {names} as {lie}: lines must start on {VECTOR_BYTES} bytes. Each "
-            f"launch first copies {them} into an aligned buffer, {copy_us:.2f} µs of its set-up."
+            f"launch first copies {them} into an aligned buffer, {copy_us:.2f} µs of its time."
         )
     if solution.question.model != "paper" and not stores_by_tma(problem):
         yield (

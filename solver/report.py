@@ -274,11 +274,11 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
     w = table.works
     waves, units = int(w.waves[work]), int(w.units[work])
     load, math = int(w.load[work]), int(w.math[work])
-    launch = int(w.fixed[work]) + int(table.kernels.setup[kernel])
+    launch = int(w.fixed[work]) + int(table.kernels.setup[kernel]) - table.copies
     multiply = waves * units * int(w.iterations[work]) * math
     epilogue = waves * (units - 1) * int(w.epilogue[work]) + int(w.store[work])
     slots = int(table.kernels.slots[kernel])
-    bound = _bound(table, work, slots, Parts(time, launch, multiply, wait, epilogue))
+    bound = _bound(table, work, slots, Parts(time, table.copies, launch, multiply, wait, epilogue))
     return {
         "time_us": us_from_ticks(time),
         "wait_us": us_from_ticks(wait),
@@ -286,6 +286,7 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
         "bound": bound,
         "clock_mhz": int(w.clock_mhz[work]) or None,
         "breakdown": {
+            "copy_us": us_from_ticks(table.copies),
             "launch_us": us_from_ticks(launch),
             "math_us": us_from_ticks(multiply),
             "wait_us": us_from_ticks(wait),
@@ -309,6 +310,7 @@ class Parts(NamedTuple):
     """A row's time and what it goes to, in ticks."""
 
     time: int
+    copies: int
     launch: int
     multiply: int
     wait: int
@@ -319,8 +321,10 @@ def _bound(table: Table, work: int, slots: int, parts: Parts) -> str:
     """What decides the time: one of the API's words."""
     w = table.works
     load, math = int(w.load[work]), int(w.math[work])
-    if max(parts.launch, parts.epilogue) > parts.time / 2:
-        return "launch" if parts.launch > parts.epilogue else "epilogue"
+    ends = {"copies": parts.copies, "launch": parts.launch, "epilogue": parts.epilogue}
+    longest = max(ends, key=lambda name: ends[name])
+    if ends[longest] > parts.time / 2:
+        return longest
     if parts.wait < WAIT_COUNTS * parts.time:
         return "math"
     ramp = int(w.latency[work]) + load + math - int(w.early[work])

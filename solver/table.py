@@ -76,6 +76,7 @@ class Table:
     """Works, kernels, and which kernels belong to each work: ``first[w] : first[w]+count[w]``.
 
     ``slots_max`` and ``setup_min`` are the extremes over a work's kernels, for its bound.
+    ``copies`` are the ticks of every work's ``fixed`` that copies of operands take.
     """
 
     family: str
@@ -85,6 +86,7 @@ class Table:
     count: Ticks
     slots_max: Ticks
     setup_min: Ticks
+    copies: int = 0
 
     @property
     def size(self) -> int:
@@ -130,6 +132,7 @@ class Table:
             count=count,
             slots_max=extremes(np.maximum, kept.slots, first, count),
             setup_min=extremes(np.minimum, kept.setup, first, count),
+            copies=self.copies,
         )
 
     def launch_ticks(self, work: Any, setup: Any, end: Any) -> Ticks:

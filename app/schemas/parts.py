@@ -50,6 +50,7 @@ class Kernel(Shape):
 
 
 class Breakdown(Shape):
+    copy_us: float = Field(description="aligned copies of operands that TMA can't take")
     launch_us: float
     math_us: float
     wait_us: float
@@ -68,16 +69,16 @@ class Pipeline(Shape):
     waves: int
 
 
-Bound = Literal["math", "loads", "l2", "memory", "ring_depth", "latency", "launch", "epilogue"]
+Bound = Literal[
+    "math", "loads", "l2", "memory", "ring_depth", "latency", "copies", "launch", "epilogue"
+]
 
 
 class Predicted(Shape):
     time_us: float
     wait_us: float = Field(description="MATH-warp idle time of the critical CTA")
     tflops: float
-    bound: Literal[
-        "math", "loads", "l2", "memory", "ring_depth", "latency", "launch", "epilogue"
-    ] = Field(description="what decides the time")
+    bound: Bound = Field(description="what decides the time")
     clock_mhz: int | None = Field(description="null in a model without a clock")
     breakdown: Breakdown = Field(description="parts that add up to time_us")
     pipeline: Pipeline = Field(description="the recurrence's parameters")

@@ -385,4 +385,5 @@ def tabulate(
         count=space.count[index],
         slots_max=space.slots_max[index],
         setup_min=setup_min[index],
+        copies=round(copy_us(problem, device) * TICKS_PER_US),
     )
