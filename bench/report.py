@@ -18,6 +18,7 @@ from bench.evidence_page import evidence_part, read_evidence
 from bench.fit import is_held_out
 from bench.plots import plot_predictions, plot_ratios, plot_solve_times
 from kernels.bench_plan import problem_of
+from kernels.sources import source_hash
 from kernels.table import table_keys
 from solver.engine import Engine
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
@@ -167,7 +168,7 @@ def solve_line(solve: dict[str, Any]) -> str:
 
 def compile_line(compiled: dict[str, Any], keys: int) -> str:
     """What the compiler makes of every key, or that it was not asked for the present ones."""
-    if compiled["configs"] != keys:
+    if (compiled["configs"], compiled["source_hash"]) != (keys, source_hash()):
         return (
             f"Launch registers of {keys} compile keys are the compiler's own, measured from these "
             "sources; `bench compile`, which holds every key against them, was not run on these."

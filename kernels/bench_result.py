@@ -15,7 +15,7 @@ from kernels.verify import Reason
 from kernels.worker import TaskResult
 
 FLUSH_EVERY_S = 2.0
-PACKAGES = ("cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy", "torch")
+PACKAGES = ("cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "numpy", "torch")
 _ROW_FIELDS = (
     "median_us",
     "p95_us",
