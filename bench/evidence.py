@@ -6,8 +6,6 @@ Needs neither z3 nor pydantic, as everything that runs on a bare GPU host.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import queue
 import sys
 import threading
@@ -22,6 +20,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.files import write
 from kernels.bench_result import package_versions
 from kernels.nvrtc import version as nvrtc_version
 from kernels.process import Outcome, OutcomeKind, Worker
@@ -206,14 +205,6 @@ def record(
             beside = {**facts, "seed": chosen.seed, "complete": complete, "elapsed_s": elapsed_s}
             write(chosen.out, beside | findings.to_dict())
     return 0 if complete and not findings.failed else 1
-
-
-def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", "utf-8")
-    os.replace(temporary, path)
 
 
 def progress_bar() -> Progress:

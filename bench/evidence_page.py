@@ -124,15 +124,17 @@ def _sanitizer(record: dict[str, Any], sources: str) -> str:
         f"compute-sanitizer over {record.get('launches', 0)} launches that take every branch; a "
         "tool counts for the kinds of fault that it reported when planted.",
         "",
-        "| tool | clean launches | planted faults reported | missed |",
-        "|---|---|---|---|",
+        "| tool | clean launches | planted faults reported | missed | not judged: no end in time |",
+        "|---|---|---|---|---|",
     ]
     for tool, result in record.get("clean", {}).items():
         plants = {n: p for n, p in record["plants"].items() if p["tool"] == tool}
         seen = [p["what"] for p in plants.values() if p["found"]]
-        missed = [p["what"] for p in plants.values() if not p["found"]]
+        missed = [p["what"] for p in plants.values() if p["outcome"] == "clean"]
+        broken = [p["what"] for p in plants.values() if p["outcome"] == "broken"]
         outcome = result["outcome"] if isinstance(result, dict) else result
         lines.append(
-            f"| {tool} | {outcome} | {'; '.join(seen) or '-'} | {'; '.join(missed) or '-'} |"
+            f"| {tool} | {outcome} | {'; '.join(seen) or '-'} | {'; '.join(missed) or '-'} | "
+            f"{'; '.join(broken) or '-'} |"
         )
     return "\n".join(lines)

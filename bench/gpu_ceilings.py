@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.ceilings_work import copy_bandwidth, read_bandwidth, tensor_held, tensor_peak
-from bench.evidence import START_S, begin, parser_of, progress_bar, write
+from bench.evidence import START_S, begin, parser_of, progress_bar
+from bench.files import write
 from kernels.process import OutcomeKind, Worker
 from kernels.protocol import BENCH, SUSTAINED
 from kernels.verify import failure_of

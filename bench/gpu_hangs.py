@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench.evidence import START_S, begin, parser_of, progress_bar, write
+from bench.evidence import START_S, begin, parser_of, progress_bar
+from bench.files import write
 from bench.hang_plants import PLANTS, fields_of
 from kernels.hang import Hang
 from kernels.process import Outcome, OutcomeKind, run_in_process

@@ -32,7 +32,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench.branch_pairs import counted
-from bench.evidence import ROOT, begin, parser_of, progress_bar, write
+from bench.evidence import ROOT, begin, parser_of, progress_bar
+from bench.files import write
 from bench.sanitize_plants import COPY, GEMM, PLANTS, clean_pairs
 from kernels.bench import precompile
 
@@ -81,10 +82,8 @@ def under(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
-        if code is None:
-            output.write(f"\nno end after {timeout_s} s")
-            output.seek(0)
-        return verdict(output.read(), code, kernels)
+        ending = f"\nno end after {timeout_s} s" if code is None else ""
+        return verdict(output.read() + ending, code, kernels)
 
 
 def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str, str]:
@@ -144,6 +143,7 @@ def report(runs: Sequence[Checked]) -> dict[str, Any]:
             "tool": run.tool,
             "kernel": PLANTS[run.plant].kernel,
             "what": PLANTS[run.plant].what,
+            "outcome": run.outcome,
             "found": run.outcome == "found",
             "words": run.words,
             "elapsed_s": run.elapsed_s,

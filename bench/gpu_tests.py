@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from bench.evidence import ROOT, begin, parser_of, write
+from bench.evidence import ROOT, begin, parser_of
+from bench.files import write
 
 FOLDER = "tests/gpu"
 OUTCOMES = ("passed", "failed", "skipped")

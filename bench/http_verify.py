@@ -26,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from bench.files import write
 from solver.suites import load_suite
 
 POLL_S = 0.05
@@ -93,11 +94,12 @@ def main() -> int:
     beside = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "what": WHAT}
     if arguments.commit is not None:
         beside["commit"] = arguments.commit
+    beside |= {"command": " ".join(["python -m bench.http_verify", *sys.argv[1:]])}
     rows: list[dict[str, Any]] = []
     for suite, p in track(work, "verify", console=Console(stderr=True)):
         rows.append(verify(arguments.url, suite, p.to_dict()))
-        record = {**facts_of(rows), **beside, "rows": rows}
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+        counts = {"planned": len(work), "complete": len(rows) == len(work)}
+        write(arguments.out, {**facts_of(rows), **beside, **counts, "rows": rows})
     unsaid = [name for name in FACTS if name not in facts_of(rows)]
     if unsaid:
         print(f"no result says, and the record leaves out: {', '.join(unsaid)}", file=sys.stderr)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.records import read_solver
+from kernels.sources import source_hash
 from kernels.table import table_keys
 
 
@@ -25,7 +26,7 @@ def solve_line(solve: dict[str, Any]) -> str:
 
 def compile_line(compiled: dict[str, Any], keys: int) -> str:
     """What the compiler makes of every key, or that it was not asked for the present ones."""
-    if compiled["configs"] != keys:
+    if (compiled["configs"], compiled["source_hash"]) != (keys, source_hash()):
         return (
             f"Launch registers of {keys} compile keys are the compiler's own, measured from these "
             "sources; `bench compile`, which holds every key against them, was not run on these."

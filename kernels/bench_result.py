@@ -19,7 +19,6 @@ PACKAGES = (
     "cupy-cuda13x",
     "cupy-cuda12x",
     "cuda-bindings",
-    "nvidia-cuda-nvrtc",
     "numpy",
     "torch",
     "triton",

@@ -38,15 +38,19 @@ LINES = np.dtype(
 
 
 @cache
-def _function(name: str) -> Any:
+def _module() -> Any:
     source = resources.files("kernels").joinpath("cuda", "copy.cu").read_text("utf-8")
     built = nvrtc.build("copy.cu", source, {}, (f"--gpu-architecture={ARCH}", "--std=c++17"))
     if not built.cubin:
         raise CompileFailed("copy.cu", "the compiler refused it", built.log)
     cp.cuda.runtime.free(0)  # makes the primary context current in this thread
     image = np.frombuffer(built.cubin, np.uint8)
-    module = checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
-    return checked("cuModuleGetFunction", driver.cuModuleGetFunction(module, name.encode()))
+    return checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
+
+
+@cache
+def _function(name: str) -> Any:
+    return checked("cuModuleGetFunction", driver.cuModuleGetFunction(_module(), name.encode()))
 
 
 class _Call:

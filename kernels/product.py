@@ -63,6 +63,8 @@ def gemm(
 ) -> None:
     """Compute C = alpha·A·B + beta·C on the session's stream and wait for it.
 
+    For code in a GPU process; what ships launches through ``kernels.worker``.
+
     ``a``, ``b`` and ``c`` are device addresses of the first elements; ``fields`` are Problem's
     ``layout``, ``out_dtype``, ``lda``, ``ldb`` and ``ldc``. ``config`` is the model's pick
     where omitted. As in BLAS: where m or n is zero nothing is done; where k or alpha is zero
@@ -72,8 +74,11 @@ def gemm(
     and what compiling and launching raise.
     """
     _check_extents(m=m, n=n, k=k)
-    # Everything but the extents is checked as if they were there.
+    # The other fields are checked as if the extents were there.
     sound = Problem(max(m, 1), max(n, 1), max(k, 1), dtype, **fields)
+    name = match_profile(session.gpu)
+    if name is None or family.NAME not in load_profile(name).families:
+        raise NoKernelFamily(f"no kernel family runs on {session.gpu.name}")
     if m == 0 or n == 0:
         return
     # As the kernel has them: what fp32 rounds to zero is zero.
@@ -94,9 +99,6 @@ def gemm(
         b_offset=_offset("b", b, sound.element_bytes),
         c_offset=offset,
     )
-    name = match_profile(session.gpu)
-    if name is None or family.NAME not in load_profile(name).families:
-        raise NoKernelFamily(f"no kernel family runs on {session.gpu.name}")
     device = load_profile(name)
     if config is None:
         config = best_rows(tabulate(problem, device, MODEL))[0].config

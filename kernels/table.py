@@ -172,6 +172,7 @@ def bench_compile(
         "smem_mismatch": sum(not _smem_agrees(m) for m in built),
         "register_mismatch": sum(m.registers != table.of(m.key) for m in built),
         "nvrtc": table.nvrtc,
+        "source_hash": table.source_hash,
         "arch": ARCH,
         "seconds": round(time.perf_counter() - start, 1),
     }

@@ -79,6 +79,8 @@ def test_the_record_says_of_the_service_what_its_results_say(
     _, record = verify(monkeypatch, tmp_path, Service(RESULT, RESULT))
     assert {name: record[name] for name in FACTS} == FACTS
     assert record["date"]
+    assert record["command"].startswith("python -m bench.http_verify --out ")
+    assert (record["planned"], record["complete"]) == (2, True)
     assert "http_verify" in record["what"]
     assert not {"commit", "packages"} & set(record)
     assert "leaves out" not in capsys.readouterr().err

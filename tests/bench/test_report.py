@@ -12,7 +12,7 @@ import pytest
 from bench import report
 from bench.evidence_page import NAMES, evidence_part, read_evidence
 from bench.records import geomean, read_best, read_ceilings, read_picks, read_solver, regrets
-from bench.solver_page import strategies_part
+from bench.solver_page import compile_line, strategies_part
 from kernels.bench_plan import problem_of
 from kernels.rivals import COLUMNS, RivalResult
 from kernels.sources import source_hash
@@ -49,7 +49,9 @@ def test_a_suite_and_problems_of_every_layout_were_verified_over_http_too() -> N
     asked = {problem_of(row) for row in record["rows"]}
     assert {problem_of(row) for row in report.read_picks()["llm"]["rows"]} <= asked
     assert {problem.layout for problem in asked} == set(LAYOUTS)
-    assert record["source_hash"] == source_hash()[: len(record["source_hash"])]
+    assert len(record["source_hash"]) == 12
+    assert source_hash().startswith(record["source_hash"])
+    assert record["complete"] == (len(record["rows"]) == record["planned"])
     assert all(row["status"] == "passed" and row["proof"] == "optimal" for row in record["rows"])
 
 
@@ -225,3 +227,11 @@ def test_a_protocol_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
     assert part in report.PAGE.read_text("utf-8")
     assert f"over {record['keys']} compile keys" in part
     assert "not run on these sources" in evidence_part(evidence, record | {"source_hash": "0" * 64})
+
+
+def test_a_compiler_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
+    record = read_solver("compile")
+    keys = record["configs"]
+    assert compile_line(record, keys) in report.PAGE.read_text("utf-8")
+    for other in (record | {"source_hash": "0" * 64}, record | {"configs": keys - 1}):
+        assert "was not run on these" in compile_line(other, keys)

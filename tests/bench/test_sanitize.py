@@ -9,7 +9,7 @@ import pytest
 from bench import gpu_sanitize
 from bench.branch_pairs import counted
 from bench.branches import AXES
-from bench.gpu_sanitize import CLEAN_PARTS, TOOLS, Checked, report, verdict
+from bench.gpu_sanitize import CLEAN_PARTS, TOOLS, Checked, report, under, verdict
 from bench.sanitize_plants import COPY, GEMM, PLANTS, Patch, clean_pairs, patched_headers
 from kernels.compile import build_kernel
 from kernels.launch_plan import plan_launch
@@ -91,6 +91,19 @@ def test_a_run_under_a_checker_is_judged_by_what_it_reports(
     outcome, words = verdict(output, code, (GEMM,))
     assert outcome == expected
     assert words
+
+
+def test_what_a_checker_reported_before_its_launch_hung_counts(tmp_path: Path) -> None:
+    checker = tmp_path / "checker"
+    checker.write_text(f"#!/bin/sh\ncat <<'END'\n{FAULT}END\nexec sleep 60\n", "utf-8")
+    checker.chmod(0o755)
+    outcome, words = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
+    assert (outcome, words.split(" ")[0]) == ("found", "Invalid")
+    checker.write_text(f"#!/bin/sh\necho '{BANNER}'\nexec sleep 60\n", "utf-8")
+    outcome, words = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
+    assert outcome == "broken"
+    assert words.startswith("killed: ")
+    assert words.endswith("no end after 1 s")
 
 
 def runs(tool: str, parts: int, plants: dict[str, str], clean: str = "clean") -> list[Checked]:

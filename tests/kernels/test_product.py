@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kernels import product
+from kernels.errors import NoKernelFamily
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
@@ -52,6 +53,16 @@ class Played:
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     return Played(monkeypatch)
+
+
+@pytest.mark.parametrize(("m", "n", "k", "alpha"), [(5, 5, 7, 1.0), (5, 5, 0, 1.0), (5, 5, 7, 0.0)])
+def test_another_gpu_is_refused_before_anything_is_launched(
+    played: Played, m: int, n: int, k: int, alpha: float
+) -> None:
+    played.gpu = SimpleNamespace(name="NVIDIA T4")
+    with pytest.raises(NoKernelFamily, match="NVIDIA T4"):
+        played.gemm(m, n, k, alpha=alpha, beta=2.0)
+    assert (played.launched, played.scaled) == ([], [])
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 7), (5, 0, 7), (0, 0, 0)])
