@@ -68,7 +68,13 @@ def soak_pair(
     from kernels.compile import check_compiled
     from kernels.inputs import chunks, normal
     from kernels.launch import GemmLaunch, Workspace
-    from kernels.numerics import Finding, Scaling, check_statistical, rel_error_limit
+    from kernels.numerics import (
+        RANDOM_ELEMENTS,
+        Finding,
+        Scaling,
+        check_statistical,
+        rel_error_limit,
+    )
     from kernels.placed import place_operands
     from kernels.reference import reference_magnitude, reference_sum
     from kernels.session import session
@@ -121,7 +127,7 @@ def soak_pair(
             low,
         )
     details = [] if finding.exact else [finding.describe("last launch")]
-    small = problem.m * problem.n < 256  # rounding one element may alone miss the limit
+    small = problem.m * problem.n < RANDOM_ELEMENTS  # rounding one element may alone miss the limit
     if not small and not finding.rel_error <= rel_error_limit(problem.out, problem.k):
         details.append(f"relative error {finding.rel_error:.3g}")
     different = int((totals != totals[-1]).sum())

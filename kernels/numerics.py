@@ -14,6 +14,7 @@ from kernels.inputs import chunks
 REL_ERROR_LIMIT = {"bf16": 3e-3, "fp16": 1e-3, "fp32": 1e-5}
 """Relative Frobenius error allowed on random normal inputs, by output type."""
 LONG_K = 4096  # beyond, tensor cores' own truncation is what the error is made of
+RANDOM_ELEMENTS = 256  # outputs over which the random round's Frobenius error is taken
 FP32_EPSILON = 2.0**-24  # relative error of one rounding to fp32
 
 

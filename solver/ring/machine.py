@@ -51,6 +51,12 @@ from solver.ring.steps import (
 T = TypeVar("T")
 Moved = tuple[Move, State | Fault]
 Key = tuple[type[Op], int]
+
+
+class _Unfenced(Op):
+    """A Stage that no fence has followed yet: what ``_counted`` counts, no step of a program."""
+
+
 _COUNTED = (Multiply, Fill, Stage, StoreFlag, LoadFlag, ClusterArrive)
 
 
@@ -381,7 +387,7 @@ class Machine:
                     return Fault(
                         when, f"buffer {buffer}: {other}'s part is not what {me.name} takes"
                     )
-            if isinstance(op, Store) and self._before(state, j, Store, buffer):
+            if isinstance(op, Store) and self._before(state, j, _Unfenced, buffer):
                 words_ = f"{other} has not fenced what it staged in buffer {buffer}"
                 return Fault("read before written", words_)
         if isinstance(op, Store):
@@ -398,7 +404,7 @@ class Machine:
         return Fault(kind, f"the flag, by {self._groups[i].name}")
 
     def _before(self, state: State, i: int, kind: type[Op], of: int = -1) -> int:
-        """How many operations of a kind group ``i`` has done; for Store, unfenced Stages."""
+        """How many operations of a kind group ``i`` has done, of a slot or buffer."""
         return self._done[i][state.at[i]][kind, of]
 
 
@@ -409,7 +415,7 @@ def _last(items: tuple[T, ...], count: int) -> tuple[T, ...]:
 def _counted(steps: Program) -> list[Counter[Key]]:
     """What was done before each step, and at the end, by kind and by slot or buffer.
 
-    Under Store: Stages of a buffer that this warp has not made visible to TMA yet.
+    Under _Unfenced: Stages of a buffer that this warp has not made visible to TMA yet.
     """
     seen: Counter[Key] = Counter()
     counted = [Counter(seen)]
@@ -420,9 +426,9 @@ def _counted(steps: Program) -> list[Counter[Key]]:
             of = op.buffer if isinstance(op, Fill | Stage) else of
             seen[type(op), of] += 1
         if isinstance(op, Stage):
-            seen[Store, op.buffer] += 1
+            seen[_Unfenced, op.buffer] += 1
         if op == ASYNC_FENCE:
-            for key in [key for key in seen if key[0] is Store]:
+            for key in [key for key in seen if key[0] is _Unfenced]:
                 del seen[key]
         counted.append(Counter(seen))
     return counted
