@@ -18,7 +18,7 @@ from kernels import nvrtc
 from kernels.driver import checked
 from kernels.errors import CompileFailed
 from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
-from solver.problem import VECTOR_BYTES, Matrix, Problem
+from solver.problem import VECTOR_BYTES, Matrix, Operands
 
 ARCH = "sm_90"
 THREADS = 256
@@ -112,15 +112,15 @@ def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarr
     return job
 
 
-def scale(problem: Problem, c: int, beta: float, stream: Any) -> None:
+def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
     """Enqueue C = beta·C for C at a device address; C is not read where beta is 0."""
-    matrix = problem.c
+    matrix = operands.c
     values: list[np.ndarray[Any, Any]] = [
         np.array([c], np.uint64),
         np.array([matrix.lines], np.int64),
         np.array([matrix.length], np.int64),
         np.array([matrix.pitch], np.int64),
         np.array([beta], np.float32),
-        np.array([OUT_TYPES[problem.out]], np.int32),
+        np.array([OUT_TYPES[operands.out]], np.int32),
     ]
     _Call("scale_matrix", matrix.lines * matrix.length, values).launch(stream)

@@ -47,8 +47,8 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """C[m, n] = A[m, k] · B[k, n], fp32 accumulation.
+class Operands:
+    """A[m, k], B[k, n] and C[m, n]: their extents, their types and how they lie in memory.
 
     ``layout`` follows CUTLASS: first letter A as MxK, second B as KxN; t is row-major, n
     column-major. C is row-major. ``tn`` has both operands contiguous in k, ``tt`` is what
@@ -76,8 +76,6 @@ class Problem:
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
             self._check_integer(field, 1, MAX_EXTENT, "2^31 - 1")
-        if self.m * self.n * self.k > MAX_VOLUME:
-            raise InvalidProblem("m", f"m*n*k must be at most 2^60, got {self.m * self.n * self.k}")
         if self.out_dtype is None:
             object.__setattr__(self, "out_dtype", self.dtype)
         for field, values in (
@@ -172,11 +170,6 @@ class Problem:
         return Matrix(self.m, self.n, self.ldc or self.n, self.c_offset, self.out_bytes)
 
     @property
-    def flops(self) -> int:
-        """Floating-point operations, a multiply-add counted as two."""
-        return 2 * self.m * self.n * self.k
-
-    @property
     def operand_bytes(self) -> int:
         """Bytes of A's, B's and C's elements together: what a launch must read and write."""
         inputs = self.element_bytes * (self.m * self.k + self.k * self.n)
@@ -188,5 +181,23 @@ class Problem:
         return sum(x.elements * x.element_bytes for x in (self.a, self.b, self.c))
 
     def to_dict(self) -> dict[str, Any]:
-        """The problem under its own field names, pitches and output type filled in."""
+        """The fields under their own names, pitches and output type filled in."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Operands):
+    """C[m, n] = A[m, k] · B[k, n], fp32 accumulation: operands that are to be multiplied.
+
+    Raises InvalidProblem as Operands do, and for more multiply-adds than times in 64 bits allow.
+    """
+
+    def __post_init__(self) -> None:
+        Operands.__post_init__(self)  # slots=True makes the class anew: no super() without names
+        if self.m * self.n * self.k > MAX_VOLUME:
+            raise InvalidProblem("m", f"m*n*k must be at most 2^60, got {self.m * self.n * self.k}")
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, a multiply-add counted as two."""
+        return 2 * self.m * self.n * self.k
