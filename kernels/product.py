@@ -22,8 +22,9 @@ from solver.device import load_profile
 from solver.errors import InvalidProblem
 from solver.families import sm90_gemm as family
 from solver.families import sm90_gemm_legality as legality
+from solver.limits import check_integer
 from solver.pick import best_rows
-from solver.problem import MAX_EXTENT, VECTOR_BYTES, Operands, Problem
+from solver.problem import MAX_EXTENT, MAX_EXTENT_WORDS, VECTOR_BYTES, Operands, Problem
 from solver.space import tabulate
 
 MODEL = "calibrated"
@@ -44,10 +45,9 @@ def _check_names(names: Iterable[str]) -> None:
 
 def _check_extents(**extents: Any) -> None:
     for field, value in extents.items():
-        if type(value) is not int or not 0 <= value <= MAX_EXTENT:
-            raise InvalidProblem(
-                field, f"must be an integer between 0 and {MAX_EXTENT} (2^31 - 1), got {value!r}"
-            )
+        check_integer(
+            field, value, 0, MAX_EXTENT, high_words=MAX_EXTENT_WORDS, error=InvalidProblem
+        )
 
 
 def _scalar(field: str, value: Any) -> float:
@@ -63,14 +63,17 @@ def _scalar(field: str, value: Any) -> float:
         ) from None
 
 
-def _offset(field: str, address: Any, element_bytes: int) -> int:
+def _offset(field: str, address: int, element_bytes: int) -> int:
     """Elements between a 16-byte boundary and an operand's first."""
-    if type(address) is not int or not 1 <= address <= ADDRESS_MAX:
-        raise InvalidProblem(
-            field,
-            f"must be a device address, an integer between 1 and {ADDRESS_MAX} (2^64 - 1), "
-            f"got {address!r}",
-        )
+    check_integer(
+        field,
+        address,
+        1,
+        ADDRESS_MAX,
+        low_words="device address 1",
+        high_words=f"{ADDRESS_MAX} (2^64 - 1)",
+        error=InvalidProblem,
+    )
     offset, odd = divmod(address % VECTOR_BYTES, element_bytes)
     if odd:
         raise InvalidProblem(

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from solver.errors import InvalidProblem
+from solver.limits import check_choice, check_integer
 
 MAX_EXTENT = 2**31 - 1
+MAX_EXTENT_WORDS = f"{MAX_EXTENT} (2^31 - 1)"
 MAX_VOLUME = 2**60
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2}
 OUT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -75,7 +77,7 @@ class Operands:
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
-            self._check_integer(field, 1, MAX_EXTENT, "2^31 - 1")
+            self._check_integer(field, 1, MAX_EXTENT, high_words=MAX_EXTENT_WORDS)
         if self.out_dtype is None:
             object.__setattr__(self, "out_dtype", self.dtype)
         for field, values in (
@@ -83,10 +85,7 @@ class Operands:
             ("layout", LAYOUTS),
             ("out_dtype", tuple(OUT_BYTES)),
         ):
-            if getattr(self, field) not in values:
-                raise InvalidProblem(
-                    field, f"must be one of {', '.join(values)}, got {getattr(self, field)!r}"
-                )
+            check_choice(field, getattr(self, field), values, InvalidProblem)
         a_by_k, b_by_k = is_k_major(self.layout)
         for field, packed, name in (
             ("lda", self.k if a_by_k else self.m, "k" if a_by_k else "m"),
@@ -95,7 +94,13 @@ class Operands:
         ):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, packed)
-            self._check_integer(field, packed, MAX_EXTENT, "2^31 - 1", f"{name} = {packed}")
+            self._check_integer(
+                field,
+                packed,
+                MAX_EXTENT,
+                low_words=f"{name} = {packed}",
+                high_words=MAX_EXTENT_WORDS,
+            )
         for field, size in (
             ("a_offset", self.element_bytes),
             ("b_offset", self.element_bytes),
@@ -103,17 +108,8 @@ class Operands:
         ):
             self._check_integer(field, 0, VECTOR_BYTES // size - 1)
 
-    def _check_integer(
-        self, field: str, low: int, high: int, high_words: str = "", low_words: str = ""
-    ) -> None:
-        value = getattr(self, field)
-        if type(value) is not int:
-            raise InvalidProblem(field, f"must be an integer, got {type(value).__name__}")
-        if not low <= value <= high:
-            upper = f"{high} ({high_words})" if high_words else str(high)
-            raise InvalidProblem(
-                field, f"must be between {low_words or low} and {upper}, got {value}"
-            )
+    def _check_integer(self, field: str, low: int, high: int, **words: str) -> None:
+        check_integer(field, getattr(self, field), low, high, **words, error=InvalidProblem)
 
     @property
     def a_is_k_major(self) -> bool:

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.arguments import add_device, add_json, add_wishes, integer
+from app.cli.arguments import add_device, add_json, add_wishes, bounded
 from app.cli.documents import given
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
@@ -42,9 +42,9 @@ def add_kinds(kinds: Any) -> None:
         kinds, "constraints", constraints, "random constraint sets against brute force"
     )
     constraints_.add_argument(
-        "--sets", type=integer("sets", 1, 10**6), default=500, metavar="N", help="how many; 500"
+        "--sets", type=bounded("sets", 1, 10**6), default=500, metavar="N", help="how many; 500"
     )
-    constraints_.add_argument("--seed", type=integer("seed", 0, 2**31 - 1), default=0, metavar="N")
+    constraints_.add_argument("--seed", type=bounded("seed", 0, 2**31 - 1), default=0, metavar="N")
     _kind(kinds, "memory", memory, "shared memory as a limit and as a penalty")
 
 
