@@ -27,6 +27,8 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any])
             raise SystemExit(f"{name}.json is of other kernel sources than pairs.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
+    if len({record["copy_hash"] for record in evidence.values() if "copy_hash" in record}) > 1:
+        raise SystemExit("the records are of different kernels/cuda/copy.cu")
     pairs, soak, large = evidence["pairs"], evidence["soak"], evidence["large"]
     hangs = evidence["hangs"]["plants"]
     errors = ", ".join(f"{error:.2g} ({out})" for out, error in pairs["rel_error_max"].items())

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import cupy as cp
 import numpy as np
 from cuda.bindings import driver
 
-from kernels import nvrtc
+from kernels.compile import compile_copies
 from kernels.driver import checked
-from kernels.errors import CompileFailed
 from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
 from solver.problem import VECTOR_BYTES, Matrix, Operands
 
-ARCH = "sm_90"
 THREADS = 256
 BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
 
@@ -39,12 +36,9 @@ LINES = np.dtype(
 
 @cache
 def _module() -> Any:
-    source = resources.files("kernels").joinpath("cuda", "copy.cu").read_text("utf-8")
-    built = nvrtc.build("copy.cu", source, {}, (f"--gpu-architecture={ARCH}", "--std=c++17"))
-    if not built.cubin:
-        raise CompileFailed("copy.cu", "the compiler refused it", built.log)
+    cubin = compile_copies()
     cp.cuda.runtime.free(0)  # makes the primary context current in this thread
-    image = np.frombuffer(built.cubin, np.uint8)
+    image = np.frombuffer(cubin, np.uint8)
     return checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
 
 
