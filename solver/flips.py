@@ -20,6 +20,7 @@ from solver.device import DeviceProfile
 from solver.errors import ProofError
 from solver.objective import Pareto, Ranking
 from solver.pick import Row, best_rows, rows_before
+from solver.problem import Problem
 from solver.proof import Prover
 from solver.question import Question
 from solver.space import Space, build_space
@@ -84,6 +85,10 @@ class Asked:
     def constrained(self, constraints: Constraints) -> Asked:
         """With other constraints."""
         return Asked(dataclasses.replace(self.question, constraints=constraints), self.device)
+
+    def of(self, problem: Problem) -> Asked:
+        """Of another problem."""
+        return Asked(dataclasses.replace(self.question, problem=problem), self.device)
 
     def with_limit(self, name: str, value: int) -> Asked:
         """With another limit of the device."""
