@@ -10,16 +10,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solver.families.sm90_gemm_cost import LINE_BYTES, copy_us
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
 from solver.flips import Asked
 from solver.pick import Row
 from solver.problem import MAX_EXTENT, VECTOR_BYTES, Matrix, Problem
-from solver.proof import Prover
 from solver.units import us_from_ticks
 from solver.words import compared, listing
+
+if TYPE_CHECKING:
+    from solver.proof import Prover
 
 STEPS_BYTES = (VECTOR_BYTES, LINE_BYTES)
 """What pitches are rounded up to: what TMA takes, and whole lines of the L2, which load faster."""

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from solver.errors import ProofError
 from solver.objective import Pareto, Ranking
 from solver.pick import Row, best_rows, rows_before
 from solver.problem import Problem
-from solver.proof import Prover
 from solver.question import Question
 from solver.space import Space, build_space
+
+if TYPE_CHECKING:
+    from solver.proof import Prover
 
 CONSTANT_STEPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Relative changes of a constant that are tried, until some flip the pick."""

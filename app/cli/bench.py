@@ -14,7 +14,6 @@ from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.host import detect_host
 from app.plan import make_plan
-from app.protocol import check_protocol
 from kernels.table import bench_compile
 from solver.families import sm90_gemm
 from solver.problem import CACHES
@@ -76,6 +75,8 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
 
 def protocol(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench protocol``; exits 1 where a kernel does otherwise than is proved."""
+    from app.protocol import check_protocol  # here: it imports Z3
+
     with session.progress("reading kernels") as bar:
         result = check_protocol(arguments.sample, arguments.seed, bar)
     shown = {

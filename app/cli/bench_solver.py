@@ -19,7 +19,6 @@ from solver.bench_constraints import bench_constraints
 from solver.bench_memory import bench_memory
 from solver.constraints import NONE, Constraints
 from solver.objective import DEFAULT, Objective, objective_from_dict
-from solver.strategies import bench_strategies
 from solver.suites import OPTIONAL, load_suite, suite_names
 
 SUITE_HELP = (
@@ -98,6 +97,8 @@ def _show_solve(console: Console, result: dict[str, Any]) -> None:
 
 def strategies(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench strategies``."""
+    from solver.strategies import bench_strategies  # here: it imports Z3
+
     problems = load_suite(arguments.suite)
     with session.progress("comparing") as bar:
         result = bench_strategies(problems, _device(arguments), progress=bar)

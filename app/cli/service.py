@@ -7,8 +7,6 @@ from typing import Any
 
 from app.cli.arguments import add_json, bounded
 from app.cli.session import OK, Session
-from app.serve import address_of, listen, serve
-from app.settings import load_settings
 
 
 def add_commands(commands: Any) -> None:
@@ -27,6 +25,10 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright serve``; settings it does not name come from WARPWRIGHT_* variables."""
+    # Here, not above: FastAPI and all it brings would hold up every other command.
+    from app.serve import address_of, listen, serve
+    from app.settings import load_settings
+
     settings = load_settings(host=arguments.host, port=arguments.port, workers=arguments.workers)
     listener = listen(settings)
     host, port = address_of(listener)
