@@ -7,7 +7,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from app.cli.arguments import add_device, add_json, add_wishes, bounded
 from app.cli.documents import given
@@ -108,7 +108,8 @@ def strategies(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def _show_strategies(console: Console, result: dict[str, Any]) -> None:
-    heads = ("strategy", "shapes", "optimum", "gap", "worst", "simulate", "solve", "both", "p99")
+    names = Column("strategy", no_wrap=True)  # whole, however long the times beside it are
+    heads = (names, "shapes", "optimum", "gap", "worst", "simulate", "solve", "both", "p99")
     table = Table(
         *heads, box=box.SIMPLE, pad_edge=False, caption="times in ms, medians but for p99"
     )
