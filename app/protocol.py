@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from kernels.barrier_program import kernel_ptx
-from kernels.ring_check import Launch, check_ptx, cta_of, small_launches, without_type
+from kernels.ring_check import check_ptx, cta_of, without_type
+from kernels.ring_launches import Launch, small_launches
 from kernels.sources import source_hash
 from kernels.table import table_keys
 from solver.families.sm90_gemm import CompileKey

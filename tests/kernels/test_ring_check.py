@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import combinations, product
 
 import pytest
 
 from kernels.barrier_program import kernel_ptx
-from kernels.ring_check import (
-    Launch,
-    Mismatch,
-    check_kernel,
-    cta_of,
-    small_launches,
-    units_of,
-    without_type,
-)
+from kernels.launch_units import work_of
+from kernels.ring_check import Mismatch, check_kernel, cta_of, without_type
+from kernels.ring_launches import Launch, small_launches, units_of
 from kernels.sources import headers
 from kernels.table import candidate_keys
+from solver.device import load_profile
 from solver.families import sm90_gemm as family
 from solver.problem import LAYOUTS
 from solver.ring.explore import explore_cta
@@ -41,38 +37,103 @@ def test_a_kernels_own_program_is_the_one_that_is_proved(key: family.CompileKey)
         prove_ring(cta_of(launch).ring)
 
 
+# ---- the launches that are read
+
+
+def features(launch: Launch) -> dict[str, object]:
+    """What a launch can differ in; of the ring's depth: the least, one more, or more than that."""
+    plan, config = launch.plan, launch.plan.config
+    return {
+        "cluster": (config.cluster_m, config.cluster_n),
+        "splits": config.split_k > 1,
+        "dma_warps": config.dma_warps,
+        "depth": min(config.stages - config.mma_in_flight, 4),
+        "by_tma": plan.c_by_tma,
+        "adds": launch.beta != 0,
+        "out": plan.problem.out,
+    }
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_launches_cover_clusters_splits_types_and_ways_to_store(layout: str) -> None:
-    launches = list(small_launches(replace(PLAIN, layout=layout)))
-    plans = [launch.plan for launch in launches]
-    configs = [plan.config for plan in plans]
-    assert {(c.cluster_m, c.cluster_n) for c in configs} == set(family.CLUSTERS)
-    assert {c.dma_warps for c in configs} == {1, 2}
-    assert len({c.stages for c in configs}) == 2
-    assert {(c.split_k > 1, launch.last) for c, launch in zip(configs, launches, strict=True)} == {
-        (False, True),
-        (True, True),
-        (True, False),
-    }
-    stores = {(each.plan.c_by_tma, each.plan.problem.out, each.beta) for each in launches}
-    assert {(by_tma, beta != 0) for by_tma, _, beta in stores} == {
-        (by_tma, adds) for by_tma in (True, False) for adds in (True, False)
-    }
-    assert {out for _, out, _ in stores} == {"bf16", "fp16", "fp32"}
-    assert all(plan.units == 2 * plan.grid for plan in plans)
+def test_any_two_of_what_launches_differ_in_meet_in_one_of_them(layout: str) -> None:
+    launches = [features(launch) for launch in small_launches(replace(PLAIN, layout=layout))]
+    assert len(launches) == 9
+    values = {name: {launch[name] for launch in launches} for name in launches[0]}
+    assert values["cluster"] == set(family.CLUSTERS)
+    assert [len(values[name]) for name in values] == [3, 2, 2, 3, 2, 2, 3]
+    for one, two in combinations(values, 2):
+        met = {(launch[one], launch[two]) for launch in launches}
+        assert met == set(product(values[one], values[two])), (one, two)
+    stores = {(x["out"] == "fp32", x["by_tma"], x["adds"]) for x in launches}
+    assert len(stores) == 7
+
+
+@pytest.mark.parametrize("key", [PLAIN, IN_FLIGHT, *SAMPLE], ids=lambda key: key.name)
+def test_rings_are_as_deep_as_fits_and_gone_round_by_one_unit(key: family.CompileKey) -> None:
+    plans = [launch.plan for launch in small_launches(key)]
+    most = max(plan.config.stages for plan in plans)
+    room = load_profile("h200").limit("smem_per_block_bytes")
+    assert all(plan.smem_bytes <= room for plan in plans)
+    deeper = replace(plans[0].config, stages=most + 1)
+    fits = int(family.smem_bytes(deeper.to_dict(), 2)) <= room
+    assert most == max(family.STAGES) or not fits
+    deepest = [launch for launch in small_launches(key) if launch.plan.config.stages == most]
+    units = [unit.iterations for x in deepest for cta in x.ctas for unit in units_of(x, cta)]
+    assert max(units) > most
+    for launch in small_launches(key):
+        for cta in launch.ctas:
+            of_cta = [unit.iterations for unit in units_of(launch, cta)]
+            assert len(of_cta) > 1
+            assert sum(of_cta) > launch.plan.config.stages
+
+
+def test_splits_of_two_and_five_are_not_all_as_long_and_a_cta_has_several() -> None:
+    split = [x for x in small_launches(PLAIN) if x.plan.config.split_k > 1]
+    assert {launch.plan.config.split_k for launch in split} == {2, 5}
+    for launch in split:
+        plan = launch.plan
+        every = [unit for cta in range(plan.grid) for unit in work_of(plan, cta)]
+        assert len({len(unit.iterations) for unit in every}) == 2
+        for cta in launch.ctas:
+            work = work_of(plan, cta)
+            assert len({unit.split for unit in work}) > 1
+            assert len({unit.tile for unit in work}) > 1
+            assert {unit.last for unit in units_of(launch, cta)} == {True, False}
+
+
+def test_rasters_end_in_a_cut_group_that_is_read() -> None:
+    rasters = [x.plan for x in small_launches(PLAIN) if x.plan.config.raster_group > 1]
+    assert {plan.config.stages for plan in rasters} > {3}
+    for plan in rasters:
+        rows = plan.tiles_m // plan.config.cluster_m
+        assert rows % plan.config.raster_group
+        last = work_of(plan, plan.grid - 1)[-1]
+        assert last.row == (plan.tiles_m - 1) * plan.config.tile_m
+
+
+def test_both_ends_of_a_grid_are_read_and_tiles_are_cut_in_both_axes() -> None:
+    launches = list(small_launches(PLAIN))
+    assert all(x.plan.grid > x.plan.cluster for x in launches)
+    ends = {launch.cta == 0 for launch in launches}
+    assert ends == {True, False}
+    assert all(launch.ctas[-1] == launch.plan.grid - 1 for launch in launches if launch.cta)
+    problems = [launch.plan.problem for launch in launches]
+    assert any(problem.m < PLAIN.tile_m for problem in problems)
+    assert any(problem.n < PLAIN.tile_n for problem in problems)
+    assert any(problem.c.pitch > problem.n for problem in problems)
     # One tile has warpgroups with nothing of it to store.
-    assert any(0 in unit.pieces for each in three_warpgroups() for unit in units_of(each, 0))
-
-
-def three_warpgroups() -> Iterator[Launch]:
-    return small_launches(family.CompileKey("bf16", "tn", 192, 16, 64, 3, 0, 0))
+    three = small_launches(family.CompileKey("bf16", "tn", 192, 16, 64, 3, 0, 0))
+    assert any(0 in unit.pieces for x in three for cta in x.ctas for unit in units_of(x, cta))
 
 
 def test_every_order_of_the_launches_that_are_compared_is_safe() -> None:
+    """At the least depth: that deeper rings are as safe is proved by induction."""
     for launch in small_launches(PLAIN):
-        first, second = units_of(launch, 0)
+        first, second = units_of(launch, launch.cta)[:2]
         units = [replace(first, iterations=3), replace(second, iterations=1)]
-        assert not isinstance(explore_cta(cta_of(launch), units), Fault)
+        cta = cta_of(launch)
+        least = replace(cta, ring=replace(cta.ring, slots=2 + cta.ring.lag))
+        assert not isinstance(explore_cta(least, units), Fault)
 
 
 def test_kernels_that_differ_in_the_operands_type_are_alike() -> None:
@@ -197,7 +258,7 @@ PLANTS = {
     "a split counted before all of it is stored": (
         COUNT,
         "  if (warpgroup == 0 && thread == 0) {",
-        "read before written",
+        "overwritten before read: the flag",
     ),
     "a flag read without a barrier": (
         SECOND_REDUCE,
