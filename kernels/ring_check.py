@@ -162,7 +162,8 @@ def _by(found: Step, step: Step) -> bool:
 def _consequence(ptx_text: str, launch: Launch, found: Sequence[Programs], copies: int) -> str:
     """What the programs as they are lead to, by search."""
     try:
-        outcome = explore([_plain(programs) for programs in found], copies)
+        iterations = [unit.iterations for unit in units_of(launch, launch.cta)]
+        outcome = explore([_plain(programs) for programs in found], copies, iterations)
         if not isinstance(outcome, Fault) and launch.plan.config.split_k > 1:
             outcome = explore_tile(_of_a_tile(ptx_text, launch))
     except TooManyStates as error:
