@@ -112,8 +112,14 @@ def check_launch(ptx_text: str, launch: Launch) -> Mismatch | None:
                 consequence = ELSEWHERE
             else:
                 consequence = _consequence(ptx_text, launch, found, described.ring.copies)
-            return Mismatch(f"CTA {cta} {where}", expected, is_, consequence)
+            return Mismatch(f"{_who(launch, cta)} {where}", expected, is_, consequence)
     return None
+
+
+def _who(launch: Launch, cta: int) -> str:
+    """A CTA in words, with the number that a search gives it."""
+    cluster = launch.plan.cluster
+    return f"CTA {cta}" if cluster == 1 else f"CTA {cta}, CTA {cta % cluster} of its cluster,"
 
 
 def read(ptx_text: str, launch: Launch, cta: int) -> BarrierProgram:

@@ -279,8 +279,9 @@ class Machine:
             for j in party:
                 if isinstance(after, State):
                     after = self._advance(after, j)
-            others = self._come[cta, op.id] != op.warps
-            who = ", ".join(self._groups[j].name for j in party) if others else f"{op.warps} warps"
+            who = f"{op.warps} warps"
+            if self._come[cta, op.id] != op.warps:
+                who = ", ".join(_count(self._groups[j]) for j in party)
             yield Move(who, f"leave barrier {op.id}{where}"), after
 
     def _cluster_is_here(self, state: State, i: int) -> bool:
@@ -438,3 +439,7 @@ def _last(items: tuple[T, ...], count: int) -> tuple[T, ...]:
 
 def _comes(group: Warps, number: int) -> bool:
     return any(isinstance(step.op, Sync) and step.op.id == number for step in group.steps)
+
+
+def _count(group: Warps) -> str:
+    return group.name if group.count == 1 else f"{group.count} warps from {group.name} on"

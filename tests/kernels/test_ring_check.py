@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from itertools import combinations, product
 
 import pytest
 
 from kernels.barrier_program import kernel_ptx
 from kernels.launch_units import work_of
-from kernels.ring_check import Mismatch, check_kernel, cta_of, without_type
+from kernels.ptx_parser import PtxError
+from kernels.ring_check import ELSEWHERE, Mismatch, check_kernel, cta_of, without_type
 from kernels.ring_launches import Launch, small_launches, units_of
 from kernels.sources import headers
 from kernels.table import candidate_keys
@@ -275,6 +276,16 @@ PLANTS = {
         "    ptx::store_shared(memory.flag()",
         "read before written",
     ),
+    "a unit's first products added to the sums before": (
+        "cursor.slot, warpgroup, !first);",
+        "cursor.slot, warpgroup, 1);",
+        "wrong sum: slot 0, by math0, is added to another unit's sums",
+    ),
+    "a split without the k-iterations that are left over": (
+        "split * share + split * remainder / args.split_k",
+        "split * share",
+        "wrong sum: CTA 0 math0 has summed 4 slots, not 5",
+    ),
     "a whole-block barrier for the MATH warps'": (
         COUNT,
         COUNT.replace("ptx::named_barrier(kReduceBarrier, Shape::kMathThreads)", "__syncthreads()"),
@@ -283,9 +294,7 @@ PLANTS = {
 }  # fmt: skip
 
 
-@cache
-def planted(name: str) -> Mapping[str, str]:
-    old, new, _ = PLANTS[name]
+def planted(old: str, new: str) -> Mapping[str, str]:
     text = dict(headers())
     assert sum(source.count(old) for source in text.values()) == 1, "the source has moved on"
     return {file: source.replace(old, new) for file, source in text.items()}
@@ -293,12 +302,143 @@ def planted(name: str) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_an_error_planted_in_the_cuda_is_refuted_with_a_trace(name: str) -> None:
-    mismatch = first_mismatch(planted(name))
-    assert mismatch.consequence.startswith(PLANTS[name][2]), str(mismatch)
+    old, new, consequence = PLANTS[name]
+    mismatch = first_mismatch(planted(old, new))
+    assert mismatch.consequence.startswith(consequence), str(mismatch)
     assert "\n  1. " in mismatch.consequence
     assert mismatch.where in str(mismatch)
 
 
-def first_mismatch(text: Mapping[str, str]) -> Mismatch:
-    found = (mismatch for _, mismatch in check_kernel(PLAIN, text) if mismatch is not None)
+def test_a_named_barrier_of_two_warpgroups_is_refuted_with_a_trace() -> None:
+    old = "unit.column + column_offset, 1 + warpgroup, thread);"
+    text = planted(old, old.replace("1 + warpgroup", "1"))
+    mismatch = first_mismatch(text, replace(IN_FLIGHT, tile_m=128, math_warpgroups=2))
+    assert mismatch.expected == "Sync(id=2, warps=4) by the warp"
+    assert mismatch.consequence.startswith("read before written: buffer 0")
+    assert "math0, 3 warps from math5 on: leave barrier 1" in mismatch.consequence
+
+
+STORE = "ptx::tma_store(map_c, staging, column, row);"
+ITERATION = "const int k = iteration * Shape::kTileK;"
+INSIDE = "if (r < rows && at < columns) {"
+PLACE_PLANTS = {
+    "every split the first's part of k": (
+        ITERATION,
+        ITERATION.replace("iteration *", "(iteration - unit.k_begin) *"),
+        r"row=256, column=128\) by lane 0, found .* row=256, column=0\) by lane 0\n" + ELSEWHERE,
+    ),
+    "A of the first tile": ("first_a, k, unit.row);", "first_a, k, 0);", ELSEWHERE),
+    "B of the next tile": (
+        "first_b, k, unit.column);",
+        "first_b, k, unit.column + Shape::kTileN);",
+        ELSEWHERE,
+    ),
+    "a box of C at the next columns": (STORE, STORE.replace("column,", "column + 8,"), ELSEWHERE),
+    "the first tile's counter": ("args.counters + unit.tile", "args.counters", ELSEWHERE),
+    "the first units for every CTA": (
+        "return blockIdx.x >> is_clustered(args);",
+        "return 0;",
+        ELSEWHERE,
+    ),
+    "the next CTA's units": (
+        "return gridDim.x >> is_clustered(args);",
+        "return 1;",
+        "wrong sum: math0 has summed 15 slots, not 10",
+    ),
+    "rows of a whole group in the last": (
+        "first_row + within % rows",
+        "first_row + within % group",
+        r"expected Stage\(.*\nsearched: more than",
+    ),
+    "barriers of four slots": (
+        "if (lane < args.stages) {",
+        "if (lane < smaller(args.stages, 4)) {",
+        "used before it is initialised: empty",
+    ),
+    "a ring of four slots": (
+        "if (++slot == stages) {",
+        "if (++slot == smaller(stages, 4)) {",
+        r"expected Wait\(barrier='full\[4\]'",
+    ),
+    "a last split that counts two": (
+        "static_cast<u32>(args.split_k - 1);",
+        "1;",
+        r"expected CountAt\(last=4, tile=0\).*\nread before written: the partial sums",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACE_PLANTS)
+def test_an_error_of_place_planted_in_the_cuda_is_refuted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solver.ring.explore.STATES_MAX", 20_000)
+    old, new, words = PLACE_PLANTS[name]
+    mismatch = str(first_mismatch(planted(old, new)))
+    assert re.search(words, mismatch), mismatch
+
+
+REFUSED_PLANTS = {
+    "every split's sums in one place": (
+        "float* own = first + unit.split * kTileFloats;",
+        "float* own = first;",
+        "is not where this partial sum belongs",
+    ),
+    "every tile's sums in one place": (
+        "static_cast<i64>(unit.tile) * args.split_k * kTileFloats",
+        "0 * kTileFloats",
+        "is not where this partial sum belongs",
+    ),
+    "the first split's sums read for all": (
+        "++split, first += kTileFloats",
+        "++split",
+        "is not the next of its tile's partial sums",
+    ),
+    "sums in the order of their coming": (
+        "++split, first += kTileFloats",
+        "++split, first += (split + unit.split) % args.split_k * kTileFloats",
+        "is not the next of its tile's partial sums",
+    ),
+    "the last split's sums left out": (
+        "for (int split = 0; split < args.split_k; ++split",
+        "for (int split = 1; split < args.split_k; ++split",
+        "partial sums are left unfinished",
+    ),
+    "two CTAs of a cluster at each other's tiles": (
+        "* args.cluster_m + rank_m())",
+        "* args.cluster_m + (args.cluster_m - 1 - rank_m()))",
+        "is not an element of the piece that is in the buffer",
+    ),
+    "rows of C without the gap after them": (
+        "Element* element = c + r * args.ldc + at;",
+        "Element* element = c + r * i64(args.n) + at;",
+        "is not an element of the piece that is in the buffer",
+    ),
+    "a last column left out": (
+        INSIDE,
+        INSIDE.replace("columns)", "columns - 1)"),
+        r"Elements: C's element \d+, 15 0 times, not 1",
+    ),
+    "elements of a row stored at the next": (
+        "static_cast<i64>(row) * args.ldc",
+        "static_cast<i64>(row + 1) * args.ldc",
+        "where the element that was taken belongs|the piece that is in the buffer",
+    ),
+    "a piece without its swizzle": (
+        "((piece + right) ^ swizzle) * 16",
+        "(piece + right) * 16",
+        "is not where its row of 32 bytes goes on",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_PLANTS)
+def test_an_error_that_no_step_shows_is_refused_where_it_happens(name: str) -> None:
+    old, new, words = REFUSED_PLANTS[name]
+    with pytest.raises(PtxError, match=words):
+        list(check_kernel(PLAIN, planted(old, new)))
+
+
+def first_mismatch(text: Mapping[str, str], key: family.CompileKey = PLAIN) -> Mismatch:
+    found = (mismatch for _, mismatch in check_kernel(key, text) if mismatch is not None)
     return next(found)
