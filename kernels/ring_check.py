@@ -79,11 +79,7 @@ def check_kernel(
     ``headers`` replace those that ship. Raises CompileFailed, CompilerAbsent, and PtxError for
     a program that can't be told.
     """
-    return check_ptx(kernel_ptx(key, headers), key)
-
-
-def check_ptx(ptx_text: str, key: family.CompileKey) -> Iterator[tuple[Launch, Mismatch | None]]:
-    """The same for PTX that is there already."""
+    ptx_text = kernel_ptx(key, headers)
     return ((launch, check_launch(ptx_text, launch)) for launch in small_launches(key))
 
 

@@ -28,13 +28,14 @@ class Launch:
     """A launch and its CTAs that are read: those of the cluster that starts at ``cta``.
 
     ``last`` says whether they find themselves the last at the tiles of their units, in turn, over
-    and over.
+    and over; ``deepest``, that no block has room for a deeper ring, or the family has none.
     """
 
     plan: LaunchPlan
     beta: float = 0.0
     last: tuple[bool, ...] = (True,)
     cta: int = 0
+    deepest: bool = False
 
     @property
     def ctas(self) -> range:
@@ -160,7 +161,7 @@ def _launch(key: family.CompileKey, row: _Row, most: int) -> Launch:
     plan = plan_launch(_problem(key, row, config), config, row.walk.clusters * down * along)
     first = plan.grid - plan.cluster if row.reads_last else 0
     last = (True,) if row.split_k == 1 else (not row.reads_last, row.reads_last)
-    return Launch(plan, row.beta, last, first)
+    return Launch(plan, row.beta, last, first, config.stages == most)
 
 
 def _problem(key: family.CompileKey, row: _Row, config: Config) -> Problem:

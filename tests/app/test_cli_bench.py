@@ -87,6 +87,7 @@ def test_the_protocol_is_read_off_kernels_and_proved(capsys: pytest.CaptureFixtu
     body = json.loads(capsys.readouterr().out)
     assert body["keys"] == 2
     assert body["launches"] == 9 * (2 - body["alike"] - body["no_room"])
+    assert body["ctas"] > body["launches"]
     assert body["mismatches"] == body["faults"] == []
     assert all(body["launches_with"].values())
     assert body["rings"] >= 2
