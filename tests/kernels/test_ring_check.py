@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations, product
+from pathlib import Path
 
 import pytest
 
@@ -430,6 +431,12 @@ REFUSED_PLANTS = {
         "is not where its row of 32 bytes goes on",
     ),
 }
+
+
+def test_the_docs_count_the_errors_that_are_planted() -> None:
+    count = len(PLANTS) + len(PLACE_PLANTS) + len(REFUSED_PLANTS) + 1  # of two warpgroups
+    text = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text("utf-8")
+    assert f" {count} errors planted in the CUDA" in text
 
 
 @pytest.mark.parametrize("name", REFUSED_PLANTS)
