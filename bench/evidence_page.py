@@ -14,11 +14,12 @@ SCRIPTS = {
     "hangs": "hangs",
 }
 NAMES = tuple(SCRIPTS)
+WHERE_MADE = ("long_k",)  # shown where there is a record of it
 
 
 def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
     """The recorded results of the evidence scripts that were run, by name."""
-    paths = {name: folder / f"{name}.json" for name in NAMES}
+    paths = {name: folder / f"{name}.json" for name in (*NAMES, *WHERE_MADE)}
     return {n: json.loads(path.read_text("utf-8")) for n, path in paths.items() if path.is_file()}
 
 
@@ -40,11 +41,15 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
             raise SystemExit(f"{name}.json is of other kernel sources than {launched[0]}.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
+    if len({record["copy_hash"] for record in evidence.values() if "copy_hash" in record}) > 1:
+        raise SystemExit("the records are of different kernels/cuda/copy.cu")
     lines = [
         f"- `bench.gpu_{SCRIPTS[name]}`: "
         + (words(evidence[name]) if name in evidence else "not run.")
         for name, words in _WORDS.items()
     ]
+    if "long_k" in evidence:
+        lines.append(long_k_line(evidence["long_k"]))
     parts = [
         title,
         f"Sources {sources[:12]}, NVRTC {first['nvrtc']}, {first['date'][:10]}.",
@@ -94,6 +99,22 @@ def _hangs(record: dict[str, Any]) -> str:
 
 
 _WORDS = {"pairs": _pairs, "soak": _soak, "large": _large, "hangs": _hangs}
+
+
+def long_k_line(record: dict[str, Any]) -> str:
+    """What ``bench.gpu_long_k`` found, a list's item."""
+
+    def figures(row: dict[str, Any]) -> str:
+        ours, theirs = row.get("rel_error"), (row.get("cublas") or {}).get("rel_error")
+        words = [
+            f"{name} {error:.2g}" for name, error in (("ours", ours), ("cuBLAS", theirs)) if error
+        ]
+        return f"k = {row['k']:,}, split_k {row['split_k']}: {', '.join(words) or 'no result'}"
+
+    return (
+        "- `bench.gpu_long_k`: relative errors of an fp32 output against float64: "
+        f"{'; '.join(map(figures, record['rows']))}; {record['failed']} failed."
+    )
 
 
 def _protocol(record: dict[str, Any] | None, sources: str) -> str:

@@ -1,15 +1,19 @@
 """From the events of a PTX run to the steps of a barrier program.
 
-Addresses are read against ``RingLayout``, which knows the launch plan alone.
+Addresses are read against ``RingLayout`` and the CTA's units of work, which know the launch plan
+alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kernels.barrier_collect import Collector, Handler, by_value, outside, signed
 from kernels.barrier_epilogue import Epilogue
 from kernels.barrier_products import Products
 from kernels.barrier_steps import BoxLoad, Exit, SetRegisters, WarpBarrier
 from kernels.launch_plan import CachePolicy, LaunchPlan, TileLoad
+from kernels.launch_units import work_of
 from kernels.ptx_events import (
     LOAD_TILE,
     MULTICAST_TILE,
@@ -49,11 +53,11 @@ _POLICIES = {
 
 
 class BarrierObserver:
-    """Collects each warp's steps of CTA ``cta`` of a launch. ``arguments`` is the launch's
-    argument block; ``last_split`` is what every load of the split-K flag finds."""
+    """Collects each warp's steps of CTA ``cta`` of a launch. ``arguments`` is the launch's argument
+    block; ``last`` is what the split-K flag says after each unit in turn, over and over."""
 
     def __init__(
-        self, plan: LaunchPlan, cta: int, *, last_split: bool, alpha: float, beta: float
+        self, plan: LaunchPlan, cta: int, *, last: Sequence[bool], alpha: float, beta: float
     ) -> None:
         self._plan = plan
         self._layout = RingLayout.of(plan)
@@ -63,7 +67,13 @@ class BarrierObserver:
         self._maps: tuple[int, ...] = ()
         self._products = Products(plan, self._layout, self._collector)
         self._epilogue = Epilogue(
-            plan, self._layout, self._collector, last_split=last_split, alpha=alpha, beta=beta
+            plan,
+            self._layout,
+            self._collector,
+            work_of(plan, cta),
+            last=last,
+            alpha=alpha,
+            beta=beta,
         )
         self.arguments = self._epilogue.arguments
         each = self._collector.each
@@ -111,8 +121,9 @@ class BarrierObserver:
         """Each warp's steps after the run.
 
         Raises PtxError where the warps of a warpgroup disagree on what they must do together, or
-        where loads do not make up whole tiles.
+        where loads do not make up whole tiles, or elements not the CTA's part of C.
         """
+        self._epilogue.finish()
         together = (Multiply, MultiplyWait, SetRegisters)
         programs = self._collector.programs()
         agreed = [[s for s in steps if isinstance(s.op, together)] for steps in programs]

@@ -32,7 +32,7 @@ from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
 from kernels.protocol import BENCH, CHOICE, SAMPLE, SUSTAINED
 from kernels.rivals import COLUMNS
-from kernels.sources import source_hash
+from kernels.sources import copy_hash, source_hash
 from kernels.verify import require_gpu
 from solver.errors import InvalidInput, WarpwrightError
 from solver.families.sm90_gemm import CompileKey
@@ -142,6 +142,7 @@ def run_plan(
             packages=package_versions(),
             commit=plan.commit,
             source_hash=running,
+            copy_hash=copy_hash(),
             plan_source_hash=plan.source_hash,
             sms=min(sms, facts["sms"]) if sms else facts["sms"],
             l2_bytes=facts["l2_bytes"],

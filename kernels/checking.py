@@ -23,6 +23,7 @@ from kernels.inputs import (
 from kernels.launch import GemmLaunch, LoadedKernel, Workspace
 from kernels.launch_plan import LaunchPlan, plan_launch
 from kernels.numerics import (
+    RANDOM_ELEMENTS,
     Finding,
     Scaling,
     check_exact,
@@ -41,7 +42,6 @@ SCALED_NONZEROS = 64
 """Non-zeros in a row of A where alpha and beta come in: so few that, with C at most
 ``C_BOUND``, all of EXACT_SCALINGS are exact in every output type."""
 C_BOUND = 32
-RANDOM_ELEMENTS = 256  # outputs over which the random round's Frobenius error is taken
 STACK_ROWS = 128  # draws of a small m share one reference product of this many rows,
 STACK_ELEMENTS = 1 << 28  # and of this many elements of A
 

@@ -14,6 +14,7 @@ from kernels.inputs import chunks
 REL_ERROR_LIMIT = {"bf16": 3e-3, "fp16": 1e-3, "fp32": 1e-5}
 """Relative Frobenius error allowed on random normal inputs, by output type."""
 LONG_K = 4096  # beyond, tensor cores' own truncation is what the error is made of
+RANDOM_ELEMENTS = 256  # outputs over which the random round's Frobenius error is taken
 FP32_EPSILON = 2.0**-24  # relative error of one rounding to fp32
 
 
@@ -171,10 +172,3 @@ def check_statistical(
             return f"{float(wanted[row, column]):.9g}"
 
         _record(finding, bad, part, words, first_row + first)
-
-
-def numpy_product(xp: Any, a: Any, b: Any, dtype: str) -> Any:
-    """A·Bᵀ in float64 from bits a (rows×k) and b (n×k): the reference without a GPU."""
-    return to_float32(xp, a, dtype).astype(xp.float64) @ (
-        to_float32(xp, b, dtype).astype(xp.float64).T
-    )

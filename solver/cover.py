@@ -9,6 +9,7 @@ must be refuted row by row. numpy only proposes here: the prover asserts every b
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ RESOURCES = ("smem_bytes", "registers")
 EXTREMES = (*PARAMETERS, *RESOURCES, "busy")
 """What bounds all four values: ``busy`` is a CTA's longest MATH and epilogue time."""
 
-_DECREASING = np.array([name in ("early", "slots", "busy") for name in EXTREMES])
+_DECREASING = np.array([[name in ("early", "slots", "busy")] for name in EXTREMES])
 _SIGN = np.where(_DECREASING, -1, 1)
 
 CHAIN, CLOSED, VALUES = range(3)
@@ -54,7 +55,7 @@ class Cover:
     """A partition of a table's works: G groups with their bounds, and the works left open.
 
     ``order`` [W] lists works so that group g is ``order[start[g] : stop[g]]``; ``best``
-    [G, E] holds each group's extremes, ``how`` [G] which bound is enough; ``limits`` [W, E] are
+    [E, G] holds each group's extremes, ``how`` [G] which bound is enough; ``limits`` [E, W] are
     the works' own extremes.
     """
 
@@ -68,7 +69,7 @@ class Cover:
 
 
 def row_numbers(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
-    """The numbers of rows that bounds are made of. Shape [R, E], in EXTREMES' order."""
+    """The numbers of rows that bounds are made of. Shape [E, R], in EXTREMES' order."""
     w, k = table.works, table.kernels
     of_works = (w.load, w.latency, w.math, w.early, w.epilogue)
     columns = (
@@ -80,36 +81,35 @@ def row_numbers(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
         k.registers[kernel],
         busy_ticks(w)[work],
     )
-    return np.stack(columns, axis=1)
+    return np.stack(columns)
 
 
 def work_extremes(table: Table, numbers: Ticks | None = None) -> Ticks:
-    """The extremes over each work's rows. Shape [W, E], in EXTREMES' order.
+    """The extremes over each work's rows. Shape [E, W], in EXTREMES' order.
 
     ``numbers`` are those of all rows of the table, where they are known.
     """
     if numbers is None:
         numbers = all_numbers(table)
     starts = np.cumsum(table.count) - table.count
-    least: Ticks = np.minimum.reduceat(numbers * _SIGN, starts, axis=0) * _SIGN
+    least: Ticks = np.minimum.reduceat(numbers * _SIGN, starts, axis=1) * _SIGN
     return least
 
 
 def all_numbers(table: Table) -> Ticks:
-    """The numbers of every row of a table. Shape [R, E]."""
+    """The numbers of every row of a table. Shape [E, R]."""
     return row_numbers(table, *table.rows(np.arange(len(table.first))))
 
 
 def best_extremes(extremes_of: Ticks) -> Ticks:
-    """The componentwise best of several works' extremes. [W, E] → [E]."""
-    best: Ticks = np.where(_DECREASING, extremes_of.max(axis=0), extremes_of.min(axis=0))
+    """The componentwise best of several works' extremes. [E, W] → [E]."""
+    best: Ticks = (extremes_of * _SIGN).min(axis=1) * _SIGN[:, 0]
     return best
 
 
 def named(values: Any) -> Any:
-    """Extremes under their names, to evaluate bounds at: of one group [E], or of many [N, E]."""
-    columns = values.T if isinstance(values, np.ndarray) else values
-    return SimpleNamespace(**dict(zip(EXTREMES, columns, strict=True)))
+    """Extremes under their names, to evaluate bounds at: of one group [E], or of many [E, N]."""
+    return SimpleNamespace(**dict(zip(EXTREMES, values, strict=True)))
 
 
 def time_bound(p: Any, ops: Algebra) -> tuple[Any, Any]:
@@ -128,24 +128,34 @@ def value_bounds(p: Any, ops: Algebra) -> tuple[Any, Any, Any, Any]:
     return time, wait, p.smem_bytes, p.registers
 
 
+def open_cover(table: Table, numbers: Ticks, by: str = "") -> Cover:
+    """No groups, every work open, neighbours alike; ``numbers`` are those of all rows.
+
+    Works may be ordered ``by`` one of RESOURCES first: works that are alike in time differ in
+    these.
+    """
+    w, limits = table.works, work_extremes(table, numbers)
+    alike = (w.load, w.iterations, w.units)
+    order = np.lexsort((*alike, limits[EXTREMES.index(by)]) if by in RESOURCES else alike)
+    none = np.zeros(0, dtype=np.int64)
+    return Cover(order, none, none, np.zeros((len(EXTREMES), 0), np.int64), none, order, limits)
+
+
 def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by: str = "") -> Cover:
-    """The groups that are refuted, and the works that are not.
+    """The groups that are refuted, and the works that are not, ordered as in ``open_cover``.
 
     A group is refuted where its time must exceed ``time_limit`` or where its value bounds are
-    ``beaten``. Works may be ordered ``by`` one of RESOURCES first: works that are alike in time
-    differ in these.
+    ``beaten``.
     """
-    w = table.works
     numbers = all_numbers(table)
-    limits = work_extremes(table, numbers)
-    alike = (w.load, w.iterations, w.units)
-    order = np.lexsort((*alike, limits[:, EXTREMES.index(by)]) if by in RESOURCES else alike)
-    levels = [limits[order] * _SIGN]
-    while len(levels[-1]) > 1:
+    unrefuted = open_cover(table, numbers, by)
+    order, limits = unrefuted.order, unrefuted.limits
+    levels = [limits[:, order] * _SIGN]
+    while levels[-1].shape[1] > 1:
         nodes = levels[-1]
-        if len(nodes) % 2:
-            nodes = np.concatenate([nodes, nodes[-1:]])
-        levels.append(np.minimum(nodes[0::2], nodes[1::2]))
+        if nodes.shape[1] % 2:
+            nodes = np.concatenate([nodes, nodes[:, -1:]], axis=1)
+        levels.append(np.minimum(nodes[:, 0::2], nodes[:, 1::2]))
 
     starts: list[Ticks] = []
     stops: list[Ticks] = []
@@ -154,26 +164,25 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
     span = 1 << (len(levels) - 1)
     nodes = np.zeros(1, dtype=np.int64)
     for level in reversed(levels):
-        nodes = nodes[nodes < len(level)]
-        values = level[nodes] * _SIGN
+        nodes = nodes[nodes < level.shape[1]]
+        values = level[:, nodes] * _SIGN
         kind = _refutation(values, time_limit, beaten)
         found = np.flatnonzero(kind >= 0)
         starts.append(nodes[found] * span)
         stops.append(np.minimum((nodes[found] + 1) * span, len(order)))
-        best.append(values[found])
+        best.append(values[:, found])
         how.append(kind[found])
         nodes = nodes[kind < 0]
         if span > 1:
             nodes = np.stack([2 * nodes, 2 * nodes + 1], axis=1).ravel()
             span //= 2
-    cover = Cover(
-        order=order,
+    cover = dataclasses.replace(
+        unrefuted,
         start=np.concatenate(starts),
         stop=np.concatenate(stops),
-        best=np.concatenate(best),
+        best=np.concatenate(best, axis=1),
         how=np.concatenate(how),
         open_works=order[nodes],
-        limits=limits,
     )
     check_cover(cover, table, numbers)
     return cover
@@ -182,7 +191,7 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
 def _refutation(values: Ticks, time_limit: int | None, beaten: Beaten | None) -> Ticks:
     """How each node is refuted, -1 where it is not. Shape [N]."""
     p = named(values)
-    kind = np.full(len(values), -1, dtype=np.int64)
+    kind = np.full(values.shape[1], -1, dtype=np.int64)
     bounds = value_bounds(p, NUMPY)
     if beaten is not None:
         kind[beaten(bounds)] = VALUES
@@ -195,7 +204,7 @@ def _refutation(values: Ticks, time_limit: int | None, beaten: Beaten | None) ->
 def check_cover(cover: Cover, table: Table, numbers: Ticks) -> None:
     """Every work in exactly one group or open, and no row better in anything than its group.
 
-    ``numbers`` [R, E] are those of all rows. Raises ProofError.
+    ``numbers`` [E, R] are those of all rows. Raises ProofError.
     """
     size = cover.stop - cover.start
     group = np.repeat(np.arange(len(size)), size)
@@ -209,7 +218,11 @@ def check_cover(cover: Cover, table: Table, numbers: Ticks) -> None:
     group_of = np.full(len(table.first), -1)
     group_of[member] = group
     mine = np.repeat(group_of, table.count)
-    grouped = mine >= 0
-    worse = numbers[grouped] * _SIGN >= cover.best[mine[grouped]] * _SIGN
-    if not ((seen == 1).all() and worse.all()):
+    grouped = np.flatnonzero(mine >= 0)
+    mine = mine[grouped]
+    worse = all(
+        (sign * of_rows[grouped] >= (sign * of_groups)[mine]).all()
+        for (sign,), of_rows, of_groups in zip(_SIGN, numbers, cover.best, strict=True)
+    )
+    if not ((seen == 1).all() and worse):
         raise ProofError("the groups do not partition the space under their own bounds")

@@ -40,9 +40,11 @@ from solver.cover import (
     CLOSED,
     VALUES,
     Cover,
+    all_numbers,
     best_extremes,
     build_cover,
     named,
+    open_cover,
     row_numbers,
     value_bounds,
 )
@@ -103,6 +105,12 @@ class _Progress:
         return [part for split in finer for part in split], rows
 
 
+def _untouched(table: Table, by: str = "") -> _Progress:
+    """Of a proof that the deadline came before: what a cover would find could not be asked of Z3
+    in time."""
+    return _Progress(table, open_cover(table, all_numbers(table), by))
+
+
 class Prover:
     """Proves answers with one ``Smt``; build once per process, never share by threads."""
 
@@ -151,10 +159,12 @@ class Prover:
         _check_claims(table, claims, [claim.key(ranking) for claim in claims])
         ranks = ranking.ranks(last.values)
         place = [*ranks, config_code(last.config)]
+        by = RESOURCE_OF.get(ranking.names[0], "")
+        if deadline.passed:
+            return self._unfinished(_untouched(table, by), ranking, ranking.ranks(first.values)[0])
         if ranking.by_time:
             cover = build_cover(table, last.time, None)
         else:
-            by = RESOURCE_OF.get(ranking.names[0], "")
             cover = build_cover(table, None, lambda bounds: _after(bounds, ranking, ranks), by)
 
         def refuted(at: int, values: list[int], how: int) -> bool:
@@ -219,6 +229,8 @@ class Prover:
         _check_claims(table, points, [tuple(v[i] for i in pareto.columns) for v in vectors])
         if limit != pareto.time_limit(least) or max(point.time for point in points) > limit:
             raise ProofError("the front's time limit is not that of its fastest row")
+        if deadline.passed or not front.whole:
+            return self._unfinished(_untouched(table), DEFAULT.ranking, least)
         self._check_values(table, front.fastest)
         targets = np.array(vectors, dtype=np.int64)
         cover = build_cover(table, limit, lambda bounds: _beater(bounds, targets, least) >= 0)
@@ -232,8 +244,6 @@ class Prover:
         self._control_bounds(cover, points, refuted, (CHAIN, CLOSED))
         progress = _Progress(table, cover)
         try:
-            if not front.whole:
-                raise OutOfTime
             self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
             rows = _Rows(table, work, kernel)
@@ -296,14 +306,14 @@ class Prover:
         self, cover: Cover, claims: Sequence[Row], refuted: _Refuted, by_time: tuple[int, ...]
     ) -> None:
         """Show that no bound refutes the last claim's own work: it would refute anything."""
-        limits = cover.limits[claims[-1].work].tolist()
+        limits = cover.limits[:, claims[-1].work].tolist()
         if any(refuted(-1, limits, how) for how in (by_time or (VALUES,))):
             raise ProofError("a claimed row is refuted by its own bound")
 
     def _refute_groups(
         self, cover: Cover, progress: _Progress, deadline: Deadline, refuted: _Refuted
     ) -> None:
-        groups = zip(cover.best.tolist(), cover.how.tolist(), strict=True)
+        groups = zip(cover.best.T.tolist(), cover.how.tolist(), strict=True)
         for at, (values, how) in enumerate(groups):
             progress.groups_done = at
             _in_time(deadline)
@@ -323,7 +333,7 @@ class Prover:
         parts, rows = progress.parts()
         lower = first_rank
         for works in parts:
-            values = best_extremes(progress.cover.limits[works]).tolist()
+            values = best_extremes(progress.cover.limits[:, works]).tolist()
             bound, *rest = ranking.ranks(value_bounds(named(values), INTEGERS))
             if not self._smt.group_after(values, ranking, [bound - 1, *rest]):
                 raise ProofError(f"the bound of the undecided rows at {values} does not hold")
@@ -411,7 +421,7 @@ class _Rows:
 
     def __init__(self, table: Table, work: Ticks, kernel: Ticks) -> None:
         self._table, self._work, self._kernel = table, work, kernel
-        self._numbers = row_numbers(table, work, kernel)
+        self._numbers = row_numbers(table, work, kernel).T
 
     def config(self, at: int) -> Config:
         """The configuration of one row."""

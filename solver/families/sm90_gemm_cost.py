@@ -99,7 +99,7 @@ def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -
             cluster_n,
             table.of(key),
         )
-        for key in family.candidate_keys(dtype, layout)
+        for key in legality.candidate_keys(dtype, layout)
         if table.of(key)
         for stages in family.STAGES
         for dma_warps in family.DMA_WARPS
@@ -225,7 +225,7 @@ def work_cost(
         name not in copied and matrix.lines > 1 and matrix.pitch * size % LINE_BYTES != 0
         for name, matrix in (("a", problem.a), ("b", problem.b))
     )
-    # B not contiguous in k comes in rows of a chunk, and short rows take longer per byte.
+    # B not contiguous in k comes in rows of swizzle_n columns; short ones take longer per byte.
     b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.swizzle_n(bn)
     b_narrow = LINE_BYTES / b_row_bytes - 1
     own = (

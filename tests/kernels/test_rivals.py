@@ -22,7 +22,6 @@ import kernels.sides as sides
 from kernels.agreement import disagreement
 from kernels.bits import from_float32, to_float32
 from kernels.inputs import normal
-from kernels.numerics import numpy_product
 from kernels.placed import place_operands
 from kernels.protocol import BENCH, CHOICE
 from kernels.replay import Side
@@ -32,6 +31,7 @@ from kernels.statistics import RatioInterval, Timing
 from kernels.triton_rival import why_not
 from solver.config import Config
 from solver.problem import Problem
+from tests.kernels.numpy_reference import numpy_product
 
 PROBLEM = Problem(48, 40, 64)
 CONFIG = Config("sm90_gemm", 64, 64, 64, 3)
@@ -47,9 +47,9 @@ def outputs(problem: Problem, change: float = 0.0) -> tuple[Any, Any]:
     def rounded(values: Any) -> Any:
         return from_float32(np, values.astype(np.float32), problem.out)
 
-    whole = rounded(numpy_product(np, a, b, problem.dtype))
+    whole = rounded(numpy_product(a, b, problem.dtype))
     parts = [
-        numpy_product(np, a[:, s], b[:, s], problem.dtype) for s in (slice(half), slice(half, None))
+        numpy_product(a[:, s], b[:, s], problem.dtype) for s in (slice(half), slice(half, None))
     ]
     from kernels.bits import to_float32
 
