@@ -44,6 +44,14 @@ __device__ __forceinline__ bool launch_is_sound(const GemmArgs& args, u32 base) 
          base % kTileAlignment == 0;
 }
 
+// Where a box starts along m or n, in TMA's signed 32 bits: at 2^31 - 1 if it would start beyond, as
+// the last tile of an extent next to that may. No extent has an element there. Without a minimum,
+// which takes the role more registers than setmaxnreg leaves it.
+__device__ __forceinline__ int coordinate(u32 start) {
+  const int beyond = static_cast<int>(start) >> 31;  // all bits or none
+  return (static_cast<int>(start) | beyond) & 0x7fffffff;
+}
+
 // Loads this CTA's part of a tile of A or B into a slot: `copies` boxes, each of kWidth elements
 // along the axis that is contiguous and of so many lines; `first` is the first of these lines.
 // With kShared, CTAs of the cluster load parts of the tile and each goes to all of them.
@@ -52,9 +60,12 @@ template <bool kMajor, int kWidth, int kSubtileBytes, bool kShared, bool kTold>
 __device__ __forceinline__ void load_tile(u32 tile, const TensorMap& map, u32 full, int copies,
                                           int first, int along_k, int across, u64 policy) {
   u32 to = tile + first * kWidth * kElementBytes;
-  int column = kMajor ? along_k : across;
-  const int row = (kMajor ? across : along_k) + first;
-  for (int copy = 0; copy < copies; ++copy, to += kSubtileBytes, column += kWidth) {
+  // No tile goes on beyond 2^31 along k: that is a multiple of its depth.
+  u32 next = kMajor ? along_k : across;
+  const u32 line = (kMajor ? across : along_k) + static_cast<u32>(first);
+  const int row = kMajor && kShared ? coordinate(line) : static_cast<int>(line);
+  for (int copy = 0; copy < copies; ++copy, to += kSubtileBytes, next += kWidth) {
+    const int column = kMajor ? static_cast<int>(next) : coordinate(next);
     if constexpr (kShared && kTold) {
       ptx::tma_load_multicast(to, map, full, column, row, (1 << kClusterMax) - 1, policy);
     } else if constexpr (kShared) {
