@@ -4,7 +4,8 @@ WarpwrightError
 ├── Unavailable        the service can't answer now; says when to try again
 │   ├── Busy           too many questions are waiting
 │   ├── SolverLost     a solver process ended, twice, while it held the question
-│   └── DeadlinePassed the solver took longer than its deadline
+│   ├── DeadlinePassed the solver took longer than its deadline
+│   └── StoreUnavailable the database can't be reached, written or read
 ├── NotFound           no verification of that id
 ├── AddressInUse       the service can't listen where it was told to
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
@@ -31,6 +32,12 @@ class SolverLost(Unavailable):
 
 class DeadlinePassed(Unavailable):
     """The solver took longer than its deadline and was ended."""
+
+
+class StoreUnavailable(Unavailable):
+    """The database is locked, full, gone or unreachable."""
+
+    retry_after_s = 2
 
 
 class NotFound(WarpwrightError):

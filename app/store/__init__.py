@@ -1,0 +1,1 @@
+"""What the service keeps: jobs, their events, keys and launches, in SQLite or PostgreSQL."""
