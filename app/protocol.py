@@ -12,7 +12,9 @@ from itertools import groupby
 from typing import Any
 
 from kernels.barrier_program import kernel_ptx
-from kernels.ring_check import Launch, check_ptx, cta_of, small_launches, without_type
+from kernels.ptx_parser import PtxError
+from kernels.ring_check import Mismatch, check_launch, cta_of, without_type
+from kernels.ring_launches import Launch, small_launches
 from kernels.sources import source_hash
 from kernels.table import table_keys
 from solver.families.sm90_gemm import CompileKey
@@ -54,10 +56,11 @@ def check_protocol(
 ) -> dict[str, Any]:
     """Compare every legal key's kernel, or a seeded sample's, with the protocol that is proved.
 
-    ``launches`` were read off PTX and compared step by step (``launches_with`` says how many
-    had what), but for ``no_room`` keys, whose least ring no block holds, and ``alike`` kernels,
-    whose PTX is another's up to the operands' type; ``mismatches`` lists what differs and what it
-    leads to. Of the distinct ``rings`` (warps and copies at each end) each is proved by induction
+    ``launches`` were read off PTX, in all the programs of ``ctas`` CTAs, and compared step by step
+    and place by place (``launches_with`` says how many had what), but for ``no_room`` keys, whose
+    least ring no block holds, and ``alike`` kernels, whose PTX is another's up to the operands'
+    type; ``mismatches`` lists what differs and what it leads to, or why a program can't be that of
+    its launch. Of the distinct ``rings`` (warps and copies at each end) each is proved by induction
     (``lemmas``) and, at its least depth, in every order of a few iterations; so are the
     ``epilogues`` and split-K (``states``).
 
@@ -92,6 +95,7 @@ def check_protocol(
         "no_room": sum(read.no_room for read in reads),
         "alike": sum(read.alike for read in reads),
         "launches": len(launches),
+        "ctas": sum(len(launch.ctas) for launch in launches),
         "launches_with": _with(launches),
         "mismatches": [mismatch for read in reads for mismatch in read.mismatches],
         "rings": len(rings),
@@ -116,8 +120,12 @@ def _read(keys: list[CompileKey]) -> _Read:
             read.alike += 1
             continue
         known.add(essence)
-        for launch, mismatch in check_ptx(text, key):
+        for launch in small_launches(key):
             read.launches.append(launch)
+            try:
+                mismatch: Mismatch | PtxError | None = check_launch(text, launch)
+            except PtxError as error:
+                mismatch = error
             if mismatch is not None:
                 read.mismatches.append({"kernel": key.name, "mismatch": str(mismatch)})
     return read
@@ -128,6 +136,12 @@ def _with(launches: list[Launch]) -> dict[str, int]:
     return {
         "cluster": sum(plan.cluster > 1 for plan in plans),
         "split_k": sum(plan.config.split_k > 1 for plan in plans),
+        "more_than_two_splits": sum(plan.config.split_k > 2 for plan in plans),
+        "cut_raster_group": sum(
+            plan.tiles_m // plan.config.cluster_m % plan.config.raster_group != 0 for plan in plans
+        ),
+        "deepest_ring": sum(launch.deepest for launch in launches),
+        "last_of_several_clusters": sum(launch.cta > 0 for launch in launches),
         "element_stores": sum(not plan.c_by_tma for plan in plans),
         "beta": sum(launch.beta != 0 for launch in launches),
         "fp32_out": sum(plan.problem.out == "fp32" for plan in plans),

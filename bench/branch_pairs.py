@@ -39,7 +39,7 @@ def legal_keys(device: DeviceProfile) -> tuple[CompileKey, ...]:
     return tuple(
         key
         for dtype, layout in product(ELEMENT_BYTES, LAYOUTS)
-        for key in family.candidate_keys(dtype, layout)
+        for key in legality.candidate_keys(dtype, layout)
         if _is_legal(key, device)
     )
 
@@ -175,7 +175,7 @@ class _Draw:
 
     def _columns(self, out: str) -> int:
         rng, key = self.rng, self.key
-        step = legality.step_n(Problem(2, 2, 2, key.dtype, key.layout, out))
+        step = legality.step_n(key.layout, out)
         narrower = [n for n in family.TILE_N if n % step == 0 and n < key.tile_n]
         if not narrower and rng.random() < 0.5:
             return rng.choice([1, 1, rng.randint(2, 63)])

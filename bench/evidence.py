@@ -25,7 +25,7 @@ from kernels.bench_result import package_versions
 from kernels.nvrtc import version as nvrtc_version
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.sources import commit as own_commit
-from kernels.sources import source_hash
+from kernels.sources import copy_hash, source_hash
 from kernels.verify import Reason, failure_of, require_gpu
 from solver.device import DeviceProfile, load_profile
 from solver.errors import WarpwrightError
@@ -104,7 +104,7 @@ def failure(outcome: Outcome) -> dict[str, str] | None:
 
 
 def about(commit: str | None = None) -> dict[str, Any]:
-    """What was run on what: device, versions, commit, source hash, command.
+    """What was run on what: device, versions, commit, hashes of the sources, command.
 
     ``commit`` names it where this is no checkout. Raises GpuAbsent and NoKernelFamily.
     """
@@ -117,6 +117,7 @@ def about(commit: str | None = None) -> dict[str, Any]:
         "packages": package_versions(),
         "commit": commit or own_commit(),
         "source_hash": source_hash(),
+        "copy_hash": copy_hash(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m", f"bench.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
     }

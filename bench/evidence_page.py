@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("pairs", "soak", "large", "sanitizer", "hangs")
+WHERE_MADE = ("long_k",)  # shown where there is a record of it
 
 
 def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
-    """The recorded results of the evidence scripts, by name."""
-    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in NAMES}
+    """The recorded results of the evidence scripts, by name; of WHERE_MADE those there are."""
+    names = (*NAMES, *(name for name in WHERE_MADE if (folder / f"{name}.json").exists()))
+    return {name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in names}
 
 
 def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any]) -> str:
@@ -27,6 +29,8 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any])
             raise SystemExit(f"{name}.json is of other kernel sources than pairs.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
+    if len({record["copy_hash"] for record in evidence.values() if "copy_hash" in record}) > 1:
+        raise SystemExit("the records are of different kernels/cuda/copy.cu")
     pairs, soak, large = evidence["pairs"], evidence["soak"], evidence["large"]
     hangs = evidence["hangs"]["plants"]
     errors = ", ".join(f"{error:.2g} ({out})" for out, error in pairs["rel_error_max"].items())
@@ -51,11 +55,28 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any])
                     f"- `bench.gpu_hangs`: {sum(row['right'] for row in hangs.values())} of "
                     f"{len(hangs)} hangs planted in the CUDA reported with the right barrier, "
                     "stage and warps.",
+                    *([long_k_line(evidence["long_k"])] if "long_k" in evidence else []),
                 ]
             ),
             _protocol(protocol, sources),
             _sanitizer(evidence["sanitizer"], sources),
         ]
+    )
+
+
+def long_k_line(record: dict[str, Any]) -> str:
+    """What ``bench.gpu_long_k`` found, a list's item."""
+
+    def figures(row: dict[str, Any]) -> str:
+        ours, theirs = row.get("rel_error"), (row.get("cublas") or {}).get("rel_error")
+        words = [
+            f"{name} {error:.2g}" for name, error in (("ours", ours), ("cuBLAS", theirs)) if error
+        ]
+        return f"k = {row['k']:,}, split_k {row['split_k']}: {', '.join(words) or 'no result'}"
+
+    return (
+        "- `bench.gpu_long_k`: relative errors of an fp32 output against float64: "
+        f"{'; '.join(map(figures, record['rows']))}; {record['failed']} failed."
     )
 
 

@@ -135,3 +135,65 @@ def soak_pair(
         details.append(f"{different} launches gave other bits than the last")
     rel_error = finding.rel_error if math.isfinite(finding.rel_error) else None
     return {"launches": launches, "rel_error": rel_error, "details": "; ".join(details)}
+
+
+def errors_of(xp: Any, got: Any, reference: Any) -> dict[str, float | None]:
+    """How far an fp32 output (bits) is off a float64 reference of its shape.
+
+    ``rel_error`` is the relative Frobenius error, ``max_error`` the largest error of an element
+    over the reference's root mean square; None where the output holds what is not finite.
+    """
+    from kernels.bits import to_float32
+
+    error = xp.abs(to_float32(xp, got, "fp32").astype(xp.float64) - reference)
+    rms = float(xp.sqrt((reference * reference).mean()))
+    figures = {
+        "rel_error": float(xp.sqrt((error * error).mean())) / rms,
+        "max_error": float(error.max()) / rms,
+    }
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+
+
+def long_sums(pair: Pair, seed: int, device: str) -> dict[str, Any]:
+    """Launch a pair with C in fp32 once on normal inputs, cuBLAS on the same, and say how far each
+    is off the product in float64.
+
+    ``details`` says what is wrong where our error is beyond the statistical check's limit.
+    """
+    import cupy as cp
+
+    from kernels.compile import check_compiled
+    from kernels.cublas import CublasAbsent, cublas_products
+    from kernels.inputs import normal
+    from kernels.launch import GemmLaunch, Workspace
+    from kernels.numerics import rel_error_limit
+    from kernels.placed import place_operands
+    from kernels.reference import reference_sum
+    from kernels.session import session
+
+    current, problem = session(), pair.problem
+    kernel = current.kernel(pair.key)
+    check_compiled(kernel.compiled, pair.config, load_profile(device))
+    plan = plan_launch(problem, pair.config, pair.sms)
+    operands, workspace = place_operands(cp, problem), Workspace(plan)
+    a, b, c = operands.a.view, operands.b.view, operands.c.view
+    normal(cp, problem.m, problem.k, problem.dtype, seed, stream=0, out=a)
+    normal(cp, problem.n, problem.k, problem.dtype, seed, stream=1, out=b)
+    reference = reference_sum(a, b, problem.dtype)
+    addresses = (operands.a.address, operands.b.address, operands.c.address)
+    GemmLaunch(plan, kernel, *addresses, workspace).launch(current.stream)
+    current.stream.synchronize()
+    ours = errors_of(cp, c, reference)
+
+    operands.c.poison()
+    try:
+        library, _ = cublas_products([operands], problem, current.stream)
+    except CublasAbsent as error:
+        theirs: dict[str, Any] = {"library": str(error), "rel_error": None, "max_error": None}
+    else:
+        current.stream.synchronize()
+        theirs = {"library": library, **errors_of(cp, c, reference)}
+    rel_error, limit = ours["rel_error"], rel_error_limit(problem.out, problem.k)
+    right = rel_error is not None and rel_error <= limit
+    details = "" if right else f"relative error {rel_error}, the limit is {limit:.3g}"
+    return {**ours, "limit": limit, "cublas": theirs, "details": details}

@@ -1,12 +1,18 @@
-"""The epilogue of a PTX run: staging buffers, C's elements and boxes, workspace, counters, flag."""
+"""The epilogue of a PTX run: staging buffers, C's elements and boxes, counters, flag."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from kernels.barrier_collect import Collector, Handler, by_value, outside, refuse, signed
+from kernels.barrier_elements import Elements
+from kernels.barrier_partials import WORKSPACE_BASE, Partials
 from kernels.barrier_steps import BoxStore, CountAt, LoadElements, StoreElements
 from kernels.launch_plan import LaunchPlan
+from kernels.launch_units import WorkUnit, piece_columns
 from kernels.ptx_events import STORE_TILE, Event
 from kernels.ptx_parser import PtxError
 from kernels.ptx_registers import SHARED_BASE, WARP
@@ -17,27 +23,26 @@ from solver.ring.steps import (
     ALL,
     Fill,
     LoadFlag,
-    LoadPartial,
     Op,
     ReadFilled,
     ReadStaged,
     Stage,
     StoreCommit,
     StoreFlag,
-    StorePartial,
     StoreWait,
 )
 
-# Where C, the workspace and the counters would be: far apart, so that a stray address shows.
-C_BASE, WORKSPACE_BASE, COUNTERS_BASE = 1 << 52, 1 << 53, 1 << 54
+# Where C and the counters would be: far apart, and from the workspace, so that a stray address
+# shows.
+C_BASE, COUNTERS_BASE = 1 << 52, 1 << 54
 _Staged = Fill | ReadFilled | Stage | ReadStaged
 
 
 class Epilogue:
     """Reads the epilogue's accesses against a launch; ``handlers`` by opcode.
 
-    ``last_split`` is what every load of the split-K flag finds. ``map_c`` is the address of C's
-    tensor map, to be set before the run.
+    ``work`` are the CTA's units, ``last`` is what the split-K flag says after each of them in
+    turn, over and over. ``map_c`` is the address of C's tensor map, to be set before the run.
     """
 
     def __init__(
@@ -45,8 +50,9 @@ class Epilogue:
         plan: LaunchPlan,
         layout: RingLayout,
         collector: Collector,
+        work: Sequence[WorkUnit],
         *,
-        last_split: bool,
+        last: Sequence[bool],
         alpha: float,
         beta: float,
     ) -> None:
@@ -57,8 +63,18 @@ class Epilogue:
         self._plan = plan
         self._layout = layout
         self._collector = collector
-        self._last_split = last_split
-        self._adds = beta != 0
+        self._last = last
+        self._looked = np.zeros(plan.threads, np.int64)  # at the flag, how often
+        self._partials = Partials(plan, work, collector)
+        stored = [
+            unit for at, unit in enumerate(work) if plan.config.split_k == 1 or last[at % len(last)]
+        ]
+        self._elements = Elements(plan, stored, beta != 0)
+        # Bytes that were staged of each row of each buffer, and read of C in it, in all pieces.
+        rows = layout.buffers, family.MMA_M
+        self._done = {kind: np.zeros(rows, np.int64) for kind in (Stage, ReadFilled)}
+        # The element of a piece that each thread has brought this far, -1: none.
+        self._carried = np.full(plan.threads, -1, np.int64)
         each = collector.each
         self.handlers: dict[str, Handler] = {
             STORE_TILE: each(self._store),
@@ -74,14 +90,12 @@ class Epilogue:
             "ld.shared.u16": self._read_staged,
             "st.shared.u32": self._store_word,
             "ld.shared.u32": self._load_word,
-            "ld.global.cg.v4.f32": self._workspace,
-            "st.global.cg.v4.f32": self._workspace,
             "st.global.u16": self._element,
             "st.global.u32": self._element,
             "ld.global.u16": self._element,
             "ld.global.u32": self._element,
             "atom.global.inc.u32": each(self._count_tile),
-        }
+        } | self._partials.handlers
 
     def _store(self, event: Event, target: int, column: int, row: int, address: int) -> Op:
         start = self._layout.stages * self._layout.slot
@@ -96,22 +110,78 @@ class Epilogue:
     def _staged(self, event: Event, make: type[_Staged], size: int, whole: bool = False) -> None:
         """Accesses of ``size`` bytes to a staging buffer of the warp's own warpgroup.
 
-        Stage and ReadFilled keep to the warp's own rows; ``whole``: all lanes of a warp take
-        part, whether or not they give an address.
+        Stage and ReadFilled keep to the warp's own rows and go through each from its start to its
+        end, Fill and ReadStaged to where the element of C belongs that the thread brings or takes;
+        ``whole``: all lanes of a warp take part, whether or not they give an address.
         """
         layout = self._layout
         offsets = event.values[0].astype(np.int64) - SHARED_BASE - layout.stages * layout.slot
         number, within = np.divmod(offsets, layout.staging)
-        wrong = (number < 0) | (number >= layout.buffers) | (within % size != 0)
-        refuse(event, wrong, "a staging buffer")
+        row, byte = layout.staged(within)
+        wrong = (number < 0) | (number >= layout.buffers) | (row >= family.MMA_M)
+        refuse(event, wrong | (byte % size != 0), "a staging buffer")
         warpgroup, buffer = np.divmod(number, family.STAGING_BUFFERS)
         warps = np.arange(len(offsets)) // WARP
         refuse(event, warpgroup != warps // WARPGROUP_WARPS, "a buffer of its own warpgroup")
         if make in (Stage, ReadFilled):
-            rows = within // layout.staging_row // WARP_ROWS
-            refuse(event, rows != warps % WARPGROUP_WARPS, "in its warp's own rows")
+            own = row // WARP_ROWS == warps % WARPGROUP_WARPS
+            refuse(event, ~own, "in its warp's own rows")
+            self._go_on(event, self._done[make], number * family.MMA_M + row, byte, size)
+        else:
+            self._carry(event, row * layout.staging_row + byte, size, takes=make is ReadStaged)
         for warp, lanes, (found,) in by_value(Event(event.instruction, event.lanes, (buffer,))):
             self._collector.add(warp, make(warp // WARPGROUP_WARPS, found), ALL if whole else lanes)
+
+    def _go_on(
+        self,
+        event: Event,
+        done: npt.NDArray[np.int64],
+        row: npt.NDArray[np.int64],
+        byte: npt.NDArray[np.int64],
+        size: int,
+    ) -> None:
+        """Hold accesses to rows against where each row goes on: accumulators come in the order
+        of their columns, from instruction to instruction and from lane to lane of each."""
+        width, lanes = self._layout.staging_row, np.flatnonzero(event.lanes)
+        rows, which, counts = np.unique(row[lanes], return_inverse=True, return_counts=True)
+        by_row = np.argsort(which, kind="stable")
+        before = np.empty_like(which)  # accesses to the same row by lower lanes
+        before[by_row] = np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)
+        so_far = done.reshape(-1)
+        wrong = np.zeros(len(event.lanes), np.bool_)
+        wrong[lanes] = byte[lanes] != so_far[rows][which] % width + before * size
+        refuse(event, wrong, f"where its row of {width} bytes goes on")
+        so_far[rows] += counts * size
+
+    def require_whole_rows(self, event: Event) -> None:
+        """Raise PtxError where a warp comes to a barrier, or its end, with rows of a piece, an
+        element of C or partial sums unfinished."""
+        self._partials.require_whole(event)
+        if (self._carried[event.lanes] != -1).any():
+            raise PtxError(f"{event.instruction}: an element of C is taken and not set down")
+        for warp, _, _ in by_value(Event(event.instruction, event.lanes, ())):
+            warpgroup, number = divmod(warp, WARPGROUP_WARPS)
+            first = warpgroup * family.STAGING_BUFFERS
+            buffers = slice(first, first + family.STAGING_BUFFERS)
+            own = slice(number * WARP_ROWS, (number + 1) * WARP_ROWS)
+            rows = np.stack([done[buffers, own] for done in self._done.values()])
+            if (rows % self._layout.staging_row).any() or (rows != rows[..., :1]).any():
+                raise PtxError(
+                    f"{event.instruction}: warp {warp} leaves rows of a piece unfinished"
+                )
+
+    def _carry(self, event: Event, at: npt.NDArray[np.int64], size: int, takes: bool) -> None:
+        """An element of a piece that each thread takes up, or sets down where it belongs.
+
+        ``at``: its byte in the piece.
+        """
+        element = at // size
+        if takes:
+            refuse(event, self._carried != -1, "taken once the element before is set down")
+            np.copyto(self._carried, element, where=event.lanes)
+        else:
+            refuse(event, self._carried != element, "where the element that was taken belongs")
+            np.copyto(self._carried, -1, where=event.lanes)
 
     def _matrix(self, event: Event, make: type[_Staged]) -> None:
         """``stmatrix`` and ``ldmatrix``: lanes give addresses of rows, 16 of them where x2."""
@@ -149,16 +219,25 @@ class Epilogue:
         inside = (row >= 0) & (row < problem.m) & (column < problem.n) & (odd == 0)
         refuse(event, ~inside, "an element of C")
         loads = opcode.startswith("ld.")
-        if loads and not self._adds:
-            raise PtxError(f"{event.instruction}: reads C, which is not added to")
-        self._collector.add_to_all(event, LoadElements() if loads else StoreElements())
+        kind = LoadElements if loads else StoreElements
+        # What is loaded belongs to the piece that is staged next, what is stored to the one before.
+        self._elements.touch(event, kind, row, column, self._staged_pieces() - (not loads))
+        columns = piece_columns(self._plan)
+        at = (row % family.MMA_M * columns + column % columns) * problem.out_bytes
+        self._carry(event, at, problem.out_bytes, takes=loads)
+        self._collector.add_to_all(event, kind())
 
-    def _workspace(self, event: Event) -> None:
-        offset = event.values[0].astype(np.int64) - WORKSPACE_BASE
-        inside = (offset >= 0) & (offset < self._plan.workspace_bytes) & (offset % 16 == 0)
-        refuse(event, ~inside, "the workspace")
-        stores = event.instruction.opcode.startswith("st.")
-        self._collector.add_to_all(event, StorePartial() if stores else LoadPartial())
+    def _staged_pieces(self) -> npt.NDArray[np.int64]:
+        """How many pieces each thread's warp has staged."""
+        rows = self._done[Stage].reshape(-1, family.STAGING_BUFFERS, WARPGROUP_WARPS, WARP_ROWS)
+        by_warp = rows[..., 0].sum(axis=1).reshape(-1) // self._layout.staging_row
+        pieces = np.zeros(self._plan.threads, np.int64)
+        pieces[: len(by_warp) * WARP] = np.repeat(by_warp, WARP)
+        return pieces
+
+    def finish(self) -> None:
+        """Raise PtxError where elements of C were left out, or taken twice."""
+        self._elements.require_all()
 
     def _count_tile(self, event: Event, address: int, last: int) -> Op:
         tile, odd = divmod(address - COUNTERS_BASE, 4)
@@ -171,8 +250,13 @@ class Epilogue:
         if not self._is_flag(event):
             self._read_staged(event)
             return None
-        self._collector.add_to_all(event, LoadFlag(self._last_split))
-        return int(self._last_split)
+        looked = set(self._looked[event.lanes].tolist())
+        if len(looked) > 1:
+            raise PtxError(f"{event.instruction}: threads look at the flag of different units")
+        self._looked += event.lanes
+        last = self._last[looked.pop() % len(self._last)]
+        self._collector.add_to_all(event, LoadFlag(last))
+        return int(last)
 
     def _store_word(self, event: Event) -> None:
         if self._is_flag(event):

@@ -1,15 +1,19 @@
 """From the events of a PTX run to the steps of a barrier program.
 
-Addresses are read against ``RingLayout``, which knows the launch plan alone.
+Addresses are read against ``RingLayout`` and the CTA's units of work, which know the launch plan
+alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kernels.barrier_collect import Collector, Handler, by_value, outside, signed
 from kernels.barrier_epilogue import Epilogue
 from kernels.barrier_products import Products
 from kernels.barrier_steps import BoxLoad, Exit, SetRegisters, WarpBarrier
 from kernels.launch_plan import LaunchPlan, TileLoad
+from kernels.launch_units import work_of
 from kernels.ptx_events import LOAD_TILE, MULTICAST_TILE, TRY_WAIT, Event
 from kernels.ptx_parser import PtxError
 from kernels.ptx_registers import CTA_WINDOW, SHARED_BASE, WARP
@@ -31,11 +35,11 @@ from solver.ring.steps import (
 
 
 class BarrierObserver:
-    """Collects each warp's steps of CTA ``cta`` of a launch. ``arguments`` is the launch's
-    argument block; ``last_split`` is what every load of the split-K flag finds."""
+    """Collects each warp's steps of CTA ``cta`` of a launch. ``arguments`` is the launch's argument
+    block; ``last`` is what the split-K flag says after each unit in turn, over and over."""
 
     def __init__(
-        self, plan: LaunchPlan, cta: int, *, last_split: bool, alpha: float, beta: float
+        self, plan: LaunchPlan, cta: int, *, last: Sequence[bool], alpha: float, beta: float
     ) -> None:
         self._plan = plan
         self._layout = RingLayout.of(plan)
@@ -45,7 +49,13 @@ class BarrierObserver:
         self._maps: tuple[int, ...] = ()
         self._products = Products(plan, self._layout, self._collector)
         self._epilogue = Epilogue(
-            plan, self._layout, self._collector, last_split=last_split, alpha=alpha, beta=beta
+            plan,
+            self._layout,
+            self._collector,
+            work_of(plan, cta),
+            last=last,
+            alpha=alpha,
+            beta=beta,
         )
         self.arguments = self._epilogue.arguments
         each = self._collector.each
@@ -60,7 +70,7 @@ class BarrierObserver:
                 "barrier.cluster.wait.acquire": each(lambda event: ClusterWait()),
                 LOAD_TILE: each(self._load),
                 MULTICAST_TILE: each(self._load),
-                "bar.sync": each(self._block_barrier),
+                "bar.sync": self._named_barrier,
                 "bar.warp.sync": each(lambda event, mask: WarpBarrier()),
                 "fence.mbarrier_init.release.cluster": each(_fence),
                 "fence.proxy.async.shared::cta": each(_fence),
@@ -89,8 +99,9 @@ class BarrierObserver:
         """Each warp's steps after the run.
 
         Raises PtxError where the warps of a warpgroup disagree on what they must do together, or
-        where loads do not make up whole tiles.
+        where loads do not make up whole tiles, or elements not the CTA's part of C.
         """
+        self._epilogue.finish()
         together = (Multiply, MultiplyWait, SetRegisters)
         programs = self._collector.programs()
         agreed = [[s for s in steps if isinstance(s.op, together)] for steps in programs]
@@ -147,7 +158,11 @@ class BarrierObserver:
         rank = window - 1 if window else self._rank
         return Arrive(self._barrier(event, within), peer=rank != self._rank)
 
-    def _block_barrier(self, event: Event, number: int, threads: int | None = None) -> Op:
+    def _named_barrier(self, event: Event) -> None:
+        self._epilogue.require_whole_rows(event)
+        self._collector.each(self._sync)(event)
+
+    def _sync(self, event: Event, number: int, threads: int | None = None) -> Op:
         warps, odd = divmod(self._plan.threads if threads is None else threads, WARP)
         if odd:
             raise PtxError(f"{event.instruction}: {threads} threads are no whole number of warps")
@@ -194,6 +209,7 @@ class BarrierObserver:
                 raise PtxError(f"{event.instruction}: {address:#x} is no tensor map")
 
     def _exit(self, event: Event) -> None:
+        self._epilogue.require_whole_rows(event)
         for warp, lanes, _ in by_value(event):
             self._products.require_committed(event, warp)
             self._collector.add(warp, Exit(), lanes)

@@ -6,12 +6,13 @@ by comparing it with this. PTX is what NVRTC hands to ptxas; what ptxas makes of
 
 Names and slots come from the launch plan's shared-memory layout, not from the kernel: an address
 that is no part of the layout is a PtxError, as is a product that reads anything but its own rows
-of one slot, each once.
+of one slot, each once, a piece of C that is staged where TMA or its elements are not taken from,
+and an element or a partial sum that lies elsewhere than its unit of work has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -111,23 +112,23 @@ def barrier_program(
     plan: LaunchPlan,
     cta: int,
     *,
-    last_split: bool = True,
+    last: Sequence[bool] = (True,),
     alpha: float = 1.0,
     beta: float = 0.0,
     elected: int = 0,
 ) -> BarrierProgram:
     """The barrier program of CTA ``cta`` of a launch.
 
-    With split_k > 1 ``last_split`` says whether the CTA finds itself the last at each tile it
-    works on; ``elected`` is the lane that elect.sync picks.
+    With split_k > 1 ``last`` says whether the CTA finds itself the last at the tile of each of its
+    units in turn, over and over; ``elected`` is the lane that elect.sync picks.
 
     Raises PtxError for PTX of another kind, a launch that the kernel refuses, and whatever a
-    thread does that can't be told or lies outside the layout.
+    thread does that can't be told, lies outside the layout or is not where it belongs.
     """
     if not 0 <= cta < plan.grid:
         raise PtxError(f"CTA {cta} is not one of the launch's {plan.grid}")
     entry = _parsed(ptx_text)
-    observer = BarrierObserver(plan, cta, last_split=last_split, alpha=alpha, beta=beta)
+    observer = BarrierObserver(plan, cta, last=last, alpha=alpha, beta=beta)
     launch = Launch(
         cta=cta,
         grid=plan.grid,

@@ -29,7 +29,7 @@ from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
 from kernels.process import OutcomeKind, Worker
 from kernels.protocol import BENCH, CHOICE, SAMPLE
-from kernels.sources import source_hash
+from kernels.sources import copy_hash, source_hash
 from kernels.verify import Reason, failure_of, require_gpu
 from kernels.worker import Task, TaskResult, device_facts, run_task
 from solver.device import load_profile
@@ -203,6 +203,7 @@ def run_plan(plan: Plan, out: Path, sms: int | None, console: Console) -> Result
             packages=package_versions(),
             commit=plan.commit,
             source_hash=running,
+            copy_hash=copy_hash(),
             plan_source_hash=plan.source_hash,
             sms=min(sms, facts["sms"]) if sms else facts["sms"],
             l2_bytes=facts["l2_bytes"],

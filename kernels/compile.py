@@ -22,12 +22,14 @@ from kernels.errors import CacheUnwritable, CompileFailed, CompilerMismatch
 from kernels.launch_plan import ENTRY
 from kernels.sources import (
     ARCH,
+    COPIES,
+    copy_hash,
     headers,
     instantiation,
     kernel_id,
-    never_ends,
     options,
     source_hash,
+    unit,
 )
 from solver.config import Config
 from solver.device import DeviceProfile
@@ -136,9 +138,9 @@ def build_kernel(
     says no to the former.
     """
     name = _name(key, arch, progress)
-    unit = instantiation(key) if source is None else source
+    source_text = instantiation(key) if source is None else source
     text = headers() if patched is None else patched
-    built = nvrtc.build(f"{name}.cu", unit, text, options(arch, progress))
+    built = nvrtc.build(f"{name}.cu", source_text, text, options(arch, progress))
     remark = _REMARK.search(built.log)
     if not built.cubin:
         lines = [line for line in built.log.splitlines() if "error" in line]
@@ -209,17 +211,45 @@ def compile_kernel(
     kernel = build_kernel(key, arch, progress=progress)
     if not progress:
         require_sound(kernel)
+    return replace(kernel, cache_note=_keep(store, identity, _to_payload(kernel)))
+
+
+def _keep(store: KernelCache, identity: Mapping[str, str], payload: bytes) -> str:
+    """Store what was compiled; why that was not possible, or empty."""
     try:
-        store.store(identity, _to_payload(kernel))
+        store.store(identity, payload)
     except CacheUnwritable as error:
-        _LOG.warning("%s; %s was compiled without it", error, kernel.kernel_id)
-        return replace(kernel, cache_note=str(error))
-    return kernel
+        _LOG.warning("%s; %s was compiled without it", error, identity["kernel_id"])
+        return str(error)
+    return ""
+
+
+def compile_copies(arch: str = ARCH, cache: KernelCache | None = None) -> bytes:
+    """The cubin of the kernels in COPIES, from the disk cache or from the compiler.
+
+    Raises CompileFailed and CompilerAbsent.
+    """
+    store = default_cache() if cache is None else cache
+    identity = {
+        "kernel_id": f"copies-{copy_hash(arch)[:12]}",
+        "arch": arch,
+        "nvrtc": nvrtc.version(),
+        "options": " ".join(options(arch)),
+        "source_hash": copy_hash(arch),
+    }
+    kept = store.load(identity)
+    if kept is not None:
+        return kept
+    built = nvrtc.build(COPIES, unit(COPIES), {}, options(arch))
+    if not built.cubin:
+        raise CompileFailed(identity["kernel_id"], "the compiler refused it", built.log)
+    _keep(store, identity, built.cubin)
+    return built.cubin
 
 
 def compile_never_ends(key: CompileKey, arch: str = ARCH) -> CompiledKernel:
     """Test only: a kernel with the same entry and arguments that never returns. Not cached."""
-    kernel = build_kernel(key, arch, never_ends())
+    kernel = build_kernel(key, arch, unit("never_ends.cu"))
     return replace(kernel, kernel_id=f"never_ends-{source_hash(arch)[:12]}")
 
 

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import cupy as cp
 import numpy as np
 from cuda.bindings import driver
 
-from kernels import nvrtc
+from kernels.compile import compile_copies
 from kernels.driver import checked
-from kernels.errors import CompileFailed
 from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
-from solver.problem import VECTOR_BYTES, Matrix, Problem
+from solver.problem import VECTOR_BYTES, Matrix, Operands
 
-ARCH = "sm_90"
 THREADS = 256
 BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
 
@@ -39,12 +36,9 @@ LINES = np.dtype(
 
 @cache
 def _module() -> Any:
-    source = resources.files("kernels").joinpath("cuda", "copy.cu").read_text("utf-8")
-    built = nvrtc.build("copy.cu", source, {}, (f"--gpu-architecture={ARCH}", "--std=c++17"))
-    if not built.cubin:
-        raise CompileFailed("copy.cu", "the compiler refused it", built.log)
+    cubin = compile_copies()
     cp.cuda.runtime.free(0)  # makes the primary context current in this thread
-    image = np.frombuffer(built.cubin, np.uint8)
+    image = np.frombuffer(cubin, np.uint8)
     return checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
 
 
@@ -112,15 +106,15 @@ def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarr
     return job
 
 
-def scale(problem: Problem, c: int, beta: float, stream: Any) -> None:
+def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
     """Enqueue C = beta·C for C at a device address; C is not read where beta is 0."""
-    matrix = problem.c
+    matrix = operands.c
     values: list[np.ndarray[Any, Any]] = [
         np.array([c], np.uint64),
         np.array([matrix.lines], np.int64),
         np.array([matrix.length], np.int64),
         np.array([matrix.pitch], np.int64),
         np.array([beta], np.float32),
-        np.array([OUT_TYPES[problem.out]], np.int32),
+        np.array([OUT_TYPES[operands.out]], np.int32),
     ]
     _Call("scale_matrix", matrix.lines * matrix.length, values).launch(stream)

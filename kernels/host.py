@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from solver.device import device_names
+from kernels.errors import NoKernelFamily
+from solver.device import device_names, load_profile
+from solver.families.sm90_gemm import NAME as FAMILY
 
 PROFILE_BY_NAME = {
     "NVIDIA H200": "h200",
@@ -147,6 +149,20 @@ def match_profile(gpu: HostGpu | None) -> str | None:
         return None
     name = PROFILE_BY_NAME.get(gpu.name)
     return name if name in device_names() else None
+
+
+def require_family(gpu: HostGpu) -> str:
+    """The name of this GPU's profile, where the kernel family runs on it.
+
+    Raises NoKernelFamily elsewhere, naming the devices on which it does.
+    """
+    profile = match_profile(gpu)
+    if profile is None or FAMILY not in load_profile(profile).families:
+        able = [name for name in device_names() if FAMILY in load_profile(name).families]
+        raise NoKernelFamily(
+            f"no kernel family runs on {gpu.name}; there is one for {', '.join(able)}"
+        )
+    return profile
 
 
 class ClockMonitor:

@@ -14,8 +14,9 @@ import numpy as np
 
 from solver.config import Config
 from solver.device import DeviceProfile
-from solver.errors import IllegalConfig, InvalidProblem
+from solver.errors import IllegalConfig
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.families.sm90_gemm_operands import copy_pitch, requested_m, requested_n, stores_by_tma
 from solver.problem import VECTOR_BYTES, Matrix, Problem
 
@@ -186,29 +187,18 @@ def plan_launch(problem: Problem, config: Config, sms: int | DeviceProfile) -> L
 
     ``sms`` is a count read from the device, or a profile whose limit is taken.
 
-    Raises IllegalConfig for another family, no SM, or a cluster that would lie partly outside;
-    InvalidProblem for more units of work than the kernel counts. Does not repeat the device's
-    limits: ``sm90_gemm_legality.check`` does.
+    Raises IllegalConfig for another family and for what no kernel can walk; what else is legal
+    is for ``sm90_gemm_legality.check`` to say.
     """
     if config.family != family.NAME:
         raise IllegalConfig("family", f"must be {family.NAME}, got {config.family!r}")
     sms = sms.limit("sms") if isinstance(sms, DeviceProfile) else sms
-    cluster = config.cluster_m * config.cluster_n
-    if sms < cluster:
-        raise IllegalConfig("sms", f"must be at least {cluster}, the cluster's CTAs, got {sms}")
     columns = config.to_dict()
+    legality.refuse_broken(legality.grid_limits(columns, problem, sms), columns)
+    cluster = config.cluster_m * config.cluster_n
     tiles_m = -(-problem.m // config.tile_m)
     tiles_n = -(-problem.n // config.tile_n)
-    for field, tiles in (("cluster_m", tiles_m), ("cluster_n", tiles_n)):
-        if tiles % columns[field]:
-            raise IllegalConfig(
-                field, f"must divide the tiles along its axis, {tiles}, got {columns[field]}"
-            )
     units = tiles_m * tiles_n * config.split_k
-    if units > family.UNITS_MAX:
-        raise InvalidProblem(
-            "m", f"makes {units} units of work; the kernel counts to {family.UNITS_MAX}"
-        )
     split = config.split_k > 1
     return LaunchPlan(
         problem=problem,

@@ -172,10 +172,3 @@ def check_statistical(
             return f"{float(wanted[row, column]):.9g}"
 
         _record(finding, bad, part, words, first_row + first)
-
-
-def numpy_product(xp: Any, a: Any, b: Any, dtype: str) -> Any:
-    """A·Bᵀ in float64 from bits a (rows×k) and b (n×k): the reference without a GPU."""
-    return to_float32(xp, a, dtype).astype(xp.float64) @ (
-        to_float32(xp, b, dtype).astype(xp.float64).T
-    )

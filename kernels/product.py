@@ -5,14 +5,15 @@ Needs a CUDA context: GPU processes only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from kernels.compile import check_compiled
 from kernels.copies import scale
-from kernels.errors import NoKernelFamily
-from kernels.host import match_profile
+from kernels.host import require_family
 from kernels.launch import GemmLaunch, Workspace
 from kernels.launch_plan import plan_launch
 from kernels.session import Session
@@ -21,23 +22,58 @@ from solver.device import load_profile
 from solver.errors import InvalidProblem
 from solver.families import sm90_gemm as family
 from solver.families import sm90_gemm_legality as legality
+from solver.limits import check_integer
 from solver.pick import best_rows
-from solver.problem import MAX_EXTENT, OUT_BYTES, VECTOR_BYTES, Problem
+from solver.problem import MAX_EXTENT, MAX_EXTENT_WORDS, VECTOR_BYTES, Operands, Problem
 from solver.space import tabulate
 
 MODEL = "calibrated"
+FIELDS = ("layout", "out_dtype", "lda", "ldb", "ldc")
+ADDRESS_MAX = 2**64 - 1
+FP32_MAX = float(np.finfo(np.float32).max)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in FIELDS:
+            raise InvalidProblem(
+                name,
+                f"is no field of a product; there are {', '.join(FIELDS)} (where an operand "
+                "starts, its address says)",
+            )
 
 
 def _check_extents(**extents: Any) -> None:
     for field, value in extents.items():
-        if type(value) is not int or not 0 <= value <= MAX_EXTENT:
-            raise InvalidProblem(
-                field, f"must be an integer between 0 and {MAX_EXTENT} (2^31 - 1), got {value!r}"
-            )
+        check_integer(
+            field, value, 0, MAX_EXTENT, high_words=MAX_EXTENT_WORDS, error=InvalidProblem
+        )
+
+
+def _scalar(field: str, value: Any) -> float:
+    """A scalar as the kernel has it: what fp32 rounds to zero is zero."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InvalidProblem(field, f"must be a number, got {type(value).__name__}")
+    try:
+        with np.errstate(over="raise"):
+            return float(np.float32(value))
+    except (OverflowError, FloatingPointError):
+        raise InvalidProblem(
+            field, f"must be infinite or, as fp32 holds it, between -{FP32_MAX:g} and {FP32_MAX:g}"
+        ) from None
 
 
 def _offset(field: str, address: int, element_bytes: int) -> int:
     """Elements between a 16-byte boundary and an operand's first."""
+    check_integer(
+        field,
+        address,
+        1,
+        ADDRESS_MAX,
+        low_words="device address 1",
+        high_words=f"{ADDRESS_MAX} (2^64 - 1)",
+        error=InvalidProblem,
+    )
     offset, odd = divmod(address % VECTOR_BYTES, element_bytes)
     if odd:
         raise InvalidProblem(
@@ -68,25 +104,25 @@ def gemm(
     ``a``, ``b`` and ``c`` are device addresses of the first elements; ``fields`` are Problem's
     ``layout``, ``out_dtype``, ``lda``, ``ldb`` and ``ldc``. ``config`` is the model's pick
     where omitted. As in BLAS: where m or n is zero nothing is done; where k or alpha is zero
-    A and B are not read and C = beta·C; where beta is zero C is not read.
+    A and B are not read and C = beta·C, however large m·n·k is; where beta is zero C is not
+    read; infinities and NaN in alpha and beta go through to C.
 
-    Raises InvalidProblem and IllegalConfig for what can't be, NoKernelFamily on another GPU,
-    and what compiling and launching raise.
+    Raises InvalidProblem and IllegalConfig for what can't be, naming the argument (a finite
+    scalar beyond fp32's range can't), NoKernelFamily on another GPU, and what compiling and
+    launching raise.
     """
+    _check_names(fields)
     _check_extents(m=m, n=n, k=k)
+    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
     # The other fields are checked as if the extents were there.
-    sound = Problem(max(m, 1), max(n, 1), max(k, 1), dtype, **fields)
-    name = match_profile(session.gpu)
-    if name is None or family.NAME not in load_profile(name).families:
-        raise NoKernelFamily(f"no kernel family runs on {session.gpu.name}")
+    operands = Operands(max(m, 1), max(n, 1), max(k, 1), dtype, **fields)
+    device = load_profile(require_family(session.gpu))
     if m == 0 or n == 0:
         return
-    # As the kernel has them: what fp32 rounds to zero is zero.
-    alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
-    offset = _offset("c", c, OUT_BYTES[sound.out])
+    c_offset = _offset("c", c, operands.out_bytes)
     if k == 0 or alpha == 0:
         if beta != 1:
-            scale(sound, c, beta, session.stream)
+            scale(operands, c, beta, session.stream)
             session.stream.synchronize()
         return
     problem = Problem(
@@ -95,11 +131,10 @@ def gemm(
         k,
         dtype,
         **fields,
-        a_offset=_offset("a", a, sound.element_bytes),
-        b_offset=_offset("b", b, sound.element_bytes),
-        c_offset=offset,
+        a_offset=_offset("a", a, operands.element_bytes),
+        b_offset=_offset("b", b, operands.element_bytes),
+        c_offset=c_offset,
     )
-    device = load_profile(name)
     if config is None:
         config = best_rows(tabulate(problem, device, MODEL))[0].config
     legality.check(config, problem, device)

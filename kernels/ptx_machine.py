@@ -52,7 +52,15 @@ from kernels.ptx_parser import (
     Symbol,
     Vector,
 )
-from kernels.ptx_registers import CTA_WINDOW, WARP, Lanes, Launch, Registers, destination
+from kernels.ptx_registers import (
+    ALWAYS,
+    CTA_WINDOW,
+    WARP,
+    Lanes,
+    Launch,
+    Registers,
+    destination,
+)
 
 STEPS_MAX = 1_000_000  # instructions of a group of threads; a launch worth reading takes some 1 %
 
@@ -84,6 +92,7 @@ class Machine:
         self._registers = Registers(entry, launch)
         # Which try_wait of which barrier and parity a thread has to come back to; -1: none.
         self._retry = np.full(launch.threads, -1, np.int64)
+        self._retries = False  # whether any thread has
         self._retry_operands: Values = np.zeros((2, launch.threads), np.uint64)
         self._code: list[_Decoded | None] = [None] * len(entry.instructions)
         for instruction in entry.instructions:
@@ -126,7 +135,7 @@ class Machine:
                         self._event(decoded.instruction, active, ())
                     _join(groups, at + 1, lanes & ~active)
                     break
-                if active.any():
+                if active is lanes or active.any():
                     decoded.step(active)
                 at += 1
                 if at in groups or at in stalled:
@@ -207,19 +216,25 @@ class Machine:
             (kind, *self._registers.source(instruction, operand, kind))
             for kind, operand in zip(operation.inputs, operands, strict=True)
         ]
-        mask = np.uint64((1 << register.bits) - 1)
+        mask = None if register.bits == 64 else np.uint64((1 << register.bits) - 1)
         rows = [row for _, row, _ in sources]
+        # Constants are known: only registers are asked.
+        opaque = [known for _, _, known in sources if known is not ALWAYS]
         has_sign = any(kind[0] == "s" for kind in operation.inputs)
+        function, values, known_values = operation.function, *self._registers.row(register)
 
         def step(lanes: Lanes) -> None:
             arguments = [with_sign(row, kind) for kind, row, _ in sources] if has_sign else rows
-            known = sources[0][2]
-            for _, _, also in sources[1:]:
+            known = opaque[0] if opaque else ALWAYS
+            for also in opaque[1:]:
                 known = known & also
             if operation.divides and ((arguments[1] == 0) & known & lanes).any():
                 raise PtxError(f"{instruction}: division by zero")
-            result = operation.function(*arguments).astype(np.uint64, copy=False) & mask
-            self._registers.write(register, result, lanes, known)
+            result = function(*arguments)
+            if result.dtype != np.uint64:
+                result = result.astype(np.uint64)
+            np.copyto(values, result if mask is None else result & mask, where=lanes)
+            np.copyto(known_values, known, where=lanes)
 
         return step
 
@@ -311,7 +326,7 @@ class Machine:
     def _event(
         self, instruction: Instruction, lanes: Lanes, values: tuple[Values, ...]
     ) -> int | None:
-        if (self._retry[lanes] >= 0).any():
+        if self._retries and (self._retry[lanes] >= 0).any():
             raise PtxError(f"{instruction}: follows a wait on an mbarrier that is not repeated")
         return self._observe(Event(instruction, lanes, values)) if lanes.any() else None
 
@@ -360,6 +375,7 @@ class Machine:
             np.copyto(self._retry_operands, operands, where=lanes)
             np.copyto(self._retry, at, where=lanes)
             np.copyto(self._retry, -1, where=again)
+            self._retries = bool((self._retry >= 0).any())
             self._registers.write(complete, again, lanes)
             if again.any():
                 self._event(instruction, again, tuple(operands))

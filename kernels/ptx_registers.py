@@ -33,7 +33,8 @@ CTA_WINDOW = 1 << 24  # a cluster's shared memory: rank r's begins at (r + 1) wi
 
 Lanes = npt.NDArray[np.bool_]
 """One flag per thread of the CTA."""
-_ALWAYS = np.ones(1, np.bool_)
+ALWAYS = np.ones(1, np.bool_)
+"""The flag of what all threads know: a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,8 @@ class Registers:
 
     def forget(self, registers: list[int], lanes: Lanes) -> None:
         """Make registers, by index, opaque in the threads of ``lanes``."""
-        self._known[registers] &= ~lanes
+        for register in registers:
+            np.copyto(self._known[register], False, where=lanes)
 
     def source(self, instruction: Instruction, operand: Operand, kind: str) -> tuple[Values, Lanes]:
         """Rows of an operand's values and of whether they are known: of one element where all
@@ -110,7 +112,7 @@ class Registers:
 
         Raises PtxError where the operand has another type or no meaning here.
         """
-        bits, always = TYPE_BITS[kind], _ALWAYS
+        bits, always = TYPE_BITS[kind], ALWAYS
         match operand:
             case Register() | Immediate() if kind[0] != "b" and operand.is_float != (
                 kind[0] == "f"
@@ -148,11 +150,14 @@ class Registers:
         kind = "pred" if bits == 1 else f"u{bits}"
         values, known = self.source(instruction, operand, kind)
         added, mask = constant(offset & (1 << 64) - 1), np.uint64((1 << bits) - 1)
+        if known is ALWAYS:
+            same = np.broadcast_to((values + added) & mask, self.threads.shape)
+            return lambda lanes: same
 
         def read(lanes: Lanes) -> Values:
             if not (known | ~lanes).all():
                 raise PtxError(f"{instruction}: depends on an opaque value")
-            return np.broadcast_to((values + added) & mask, lanes.shape)
+            return (values + added) & mask
 
         return read
 

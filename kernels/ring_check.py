@@ -2,8 +2,8 @@
 
 ``solver.ring`` describes the protocol, tries every order of a few iterations and, with Z3, proves
 all of them. Here the program of every warp is read off a kernel's PTX for small launches and must
-be the description's, step by step. One that is not is searched for what it breaks, so that a
-mistake comes with the steps that lead to it.
+be the description's, step by step, at the places that the units of work have. One that is not is
+searched for what it breaks, so that a mistake comes with the steps that lead to it.
 """
 
 from __future__ import annotations
@@ -14,31 +14,19 @@ from dataclasses import dataclass
 
 from kernels.barrier_program import BarrierProgram, barrier_program, kernel_ptx
 from kernels.barrier_steps import ASIDE, plain
-from kernels.launch_plan import LaunchPlan, plan_launch
-from solver.config import Config
-from solver.device import load_profile
+from kernels.launch_plan import plan_launch
+from kernels.ring_launches import Launch, small_launches, units_of
+from kernels.ring_places import placed
 from solver.families import sm90_gemm as family
-from solver.problem import ELEMENT_BYTES, Problem
 from solver.ring.cta import Cta
-from solver.ring.epilogue import Epilogue, Unit
+from solver.ring.epilogue import Epilogue
 from solver.ring.explore import Programs, TooManyStates, explore
 from solver.ring.program import Copy, Ring
 from solver.ring.split import explore_tile
 from solver.ring.state import Fault
 from solver.ring.steps import Fill, Program, ReadStaged, Step
 
-LONGEST = 5  # k-iterations of a unit: a turn of the ring and more
-SPLITS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A launch whose programs are read: its plan, its scalars, and whether its CTAs find
-    themselves the last of their tiles."""
-
-    plan: LaunchPlan
-    beta: float = 0.0
-    last: bool = True
+ELSEWHERE = "the steps are right, but not where: this is another unit's place, or nobody's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,105 +68,6 @@ def cta_of(launch: Launch) -> Cta:
     )
 
 
-def units_of(launch: Launch, cta: int) -> list[Unit]:
-    """The units of work of a CTA. Its cluster's tiles are walked in groups of raster_group rows,
-    column by column."""
-    plan, config = launch.plan, launch.plan.config
-    splits, cluster = config.split_k, plan.cluster
-    rank_m, rank_n = cta % config.cluster_m, cta % config.cluster_n
-    rows, columns = plan.tiles_m // config.cluster_m, plan.tiles_n // config.cluster_n
-    group = min(config.raster_group, rows)
-    walked = [
-        (row * config.cluster_m + rank_m, column * config.cluster_n + rank_n)
-        for first in range(0, rows, group)
-        for column in range(columns)
-        for row in range(first, min(first + group, rows))
-    ]
-    iterations = -(-plan.problem.k // config.tile_k)
-    return [
-        Unit(
-            (split + 1) * iterations // splits - split * iterations // splits,
-            _pieces(plan, row * config.tile_m, column * config.tile_n),
-            launch.last,
-        )
-        for index in range(cta // cluster, len(walked) * splits, plan.grid // cluster)
-        for (row, column), split in ((walked[index // splits], index % splits),)
-    ]
-
-
-def _pieces(plan: LaunchPlan, row: int, column: int) -> tuple[int, ...]:
-    """Pieces of C that lie in a tile, for each warpgroup: 64 rows of a staging buffer's width."""
-    config, problem = plan.config, plan.problem
-    width = int(family.chunk_n(config.tile_n)) * problem.element_bytes // problem.out_bytes
-    across = -(-min(config.tile_n, problem.n - column) // width)
-    rows = config.tile_m // config.math_warpgroups
-    starts = range(row, row + config.tile_m, rows)
-    return tuple(
-        across * max(0, -(-min(rows, problem.m - start) // family.MMA_M)) for start in starts
-    )
-
-
-# ---- launches that are read
-
-
-def small_launches(key: family.CompileKey) -> Iterator[Launch]:
-    """Launches of one CTA or cluster that walks the ring around and over a boundary between units.
-
-    Between them: rings of the least depth and of one more, both numbers of DMA warps, every
-    cluster, with and without split-K (last and not), every way to store (TMA and elements, 16 and
-    32 bits, alone and added to C), as far as the tile allows. None where a block has no room for
-    the key's least ring.
-    """
-    wide = key.tile_n % family.WIDE_STEP_N == 0
-    other = next(dtype for dtype in ELEMENT_BYTES if dtype != key.dtype)
-    widest = "fp32" if wide else other
-    rows = {"cluster_m": 2} if key.tile_n % (2 * family.BOX_STEP) == 0 else {"cluster_n": 2}
-    columns, split = {"cluster_n": 2}, {"split_k": SPLITS}
-    deep, two = {"stages": 3 + key.mma_in_flight}, {"dma_warps": 2}
-    yield from _launch(key, {})
-    yield from _launch(key, two | rows, widest, beta=1.0)
-    yield from _launch(key, two | columns, other, edge=True)
-    yield from _launch(key, deep | columns | split, widest, edge=True, beta=1.0)
-    yield from _launch(key, rows | split, other, beta=1.0)
-    yield from _launch(key, two | split, edge=True, last=False)
-    yield from _launch(key, split, edge=True, beta=1.0)
-
-
-def _launch(
-    key: family.CompileKey,
-    more: dict[str, int],
-    out: str | None = None,
-    *,
-    edge: bool = False,
-    beta: float = 0.0,
-    last: bool = True,
-) -> Iterator[Launch]:
-    """A launch of two units for each CTA; with ``edge`` C's rows are none that TMA takes and its
-    last tiles are cut."""
-    fields = {
-        "tile_m": key.tile_m,
-        "tile_n": key.tile_n,
-        "tile_k": key.tile_k,
-        "stages": 2 + key.mma_in_flight,
-        "mma_in_flight": key.mma_in_flight,
-        "math_warpgroups": key.math_warpgroups,
-        "register_split": key.register_split,
-    }
-    most = load_profile("h200").limit("smem_per_block_bytes")
-    for stages in (more.get("stages", 0), fields["stages"]):
-        config = Config(family.NAME, **(fields | more | {"stages": max(stages, fields["stages"])}))
-        if family.smem_bytes(config.to_dict(), ELEMENT_BYTES[key.dtype]) <= most:
-            break
-    else:
-        return
-    one = config.split_k > 1  # tile for a CTA; another split of it is its second unit
-    m = config.cluster_m * key.tile_m * (2 if edge and not one else 1)
-    n = config.cluster_n * key.tile_n * (1 if edge or one else 2)
-    cut = (key.tile_m - 8 if not one else 8, 3) if edge else (0, 0)
-    problem = Problem(m - cut[0], n - cut[1], LONGEST * key.tile_k, key.dtype, key.layout, out)
-    yield Launch(plan_launch(problem, config, config.cluster_m * config.cluster_n), beta, last)
-
-
 # ---- the comparison
 
 
@@ -190,11 +79,7 @@ def check_kernel(
     ``headers`` replace those that ship. Raises CompileFailed, CompilerAbsent, and PtxError for
     a program that can't be told.
     """
-    return check_ptx(kernel_ptx(key, headers), key)
-
-
-def check_ptx(ptx_text: str, key: family.CompileKey) -> Iterator[tuple[Launch, Mismatch | None]]:
-    """The same for PTX that is there already."""
+    ptx_text = kernel_ptx(key, headers)
     return ((launch, check_launch(ptx_text, launch)) for launch in small_launches(key))
 
 
@@ -207,33 +92,50 @@ def without_type(ptx_text: str, key: family.CompileKey) -> str:
 
 
 def check_launch(ptx_text: str, launch: Launch) -> Mismatch | None:
-    """The first difference between a kernel's programs and the description; None without."""
+    """The first difference between a kernel's programs and the description; None without.
+
+    Raises PtxError.
+    """
     described = cta_of(launch)
-    found = [_own(read(ptx_text, launch, cta)) for cta in range(launch.plan.cluster)]
-    for cta, own in enumerate(found):
-        difference = _differ(own, described.programs(units_of(launch, cta)))
+    found = [_own(read(ptx_text, launch, cta)) for cta in launch.ctas]
+    for cta, own in zip(launch.ctas, found, strict=True):
+        units = units_of(launch, cta)
+        programs = described.programs(units)
+        difference = _differ(own, placed(programs, launch.plan, cta, units))
         if difference is not None:
             where, expected, is_ = difference
-            where = f"CTA {cta} {where}" if launch.plan.cluster > 1 else where
-            consequence = _consequence(ptx_text, launch, found, described.ring.copies)
-            return Mismatch(where, expected, is_, consequence)
+            if _differ(_plain(own), programs) is None:
+                consequence = ELSEWHERE
+            else:
+                consequence = _consequence(ptx_text, launch, found, described.ring.copies)
+            return Mismatch(f"{_who(launch, cta)} {where}", expected, is_, consequence)
     return None
+
+
+def _who(launch: Launch, cta: int) -> str:
+    """A CTA in words, with the number that a search gives it."""
+    cluster = launch.plan.cluster
+    return f"CTA {cta}" if cluster == 1 else f"CTA {cta}, CTA {cta % cluster} of its cluster,"
 
 
 def read(ptx_text: str, launch: Launch, cta: int) -> BarrierProgram:
     """The barrier program of one CTA of a launch. Raises PtxError."""
-    return barrier_program(ptx_text, launch.plan, cta, last_split=launch.last, beta=launch.beta)
+    return barrier_program(ptx_text, launch.plan, cta, last=launch.last, beta=launch.beta)
 
 
 def _own(program: BarrierProgram) -> dict[str, Program]:
-    """Every warp's steps in the description's words."""
+    """Every warp's steps that the description has."""
     return {
-        warp.name: tuple(
-            Step(plain(step.op), step.lanes)
-            for step in warp.steps
-            if not isinstance(step.op, ASIDE)
-        )
+        warp.name: tuple(step for step in warp.steps if not isinstance(step.op, ASIDE))
         for warp in program.warps
+    }
+
+
+def _plain(programs: Programs) -> dict[str, Program]:
+    """The programs in the description's words, wherever boxes and counters lie."""
+    return {
+        name: tuple(Step(plain(step.op), step.lanes) for step in program)
+        for name, program in programs.items()
     }
 
 
@@ -262,7 +164,8 @@ def _by(found: Step, step: Step) -> bool:
 def _consequence(ptx_text: str, launch: Launch, found: Sequence[Programs], copies: int) -> str:
     """What the programs as they are lead to, by search."""
     try:
-        outcome = explore(found, copies)
+        iterations = [unit.iterations for unit in units_of(launch, launch.cta)]
+        outcome = explore([_plain(programs) for programs in found], copies, iterations)
         if not isinstance(outcome, Fault) and launch.plan.config.split_k > 1:
             outcome = explore_tile(_of_a_tile(ptx_text, launch))
     except TooManyStates as error:
@@ -271,11 +174,14 @@ def _consequence(ptx_text: str, launch: Launch, found: Sequence[Programs], copie
 
 
 def _of_a_tile(ptx_text: str, launch: Launch) -> list[list[Programs]]:
-    """What each CTA of a tile does for its split, as the last of them and not."""
+    """What each CTA of the first tile does for its split, as the last of them and not."""
     plan = launch.plan
-    alone = plan_launch(plan.problem, plan.config, plan.config.split_k * plan.cluster)
-    ctas = range(0, alone.grid, plan.cluster)
+    alone = plan_launch(plan.problem, plan.config, plan.units)
+    ctas = range(0, plan.config.split_k * plan.cluster, plan.cluster)
     return [
-        [_own(read(ptx_text, Launch(alone, launch.beta, last), cta)) for last in (True, False)]
+        [
+            _plain(_own(read(ptx_text, Launch(alone, launch.beta, (last,)), cta)))
+            for last in (True, False)
+        ]
         for cta in ctas
     ]

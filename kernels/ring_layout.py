@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from kernels.launch_plan import LaunchPlan, TileLoad
 from kernels.ptx_parser import PtxError
 from solver.families import sm90_gemm as family
@@ -15,6 +18,8 @@ from solver.families import sm90_gemm as family
 MMA_K = 16  # of one wgmma
 SWIZZLES = {128: 1, 64: 2, 32: 3}  # row bytes to how a descriptor says it
 SWIZZLE_ROWS = 8
+SWIZZLE_PERIOD = 128  # bytes: what a step of the swizzle's pattern goes over
+QUAD_BYTES = 16  # what a swizzle moves
 DESCRIPTOR_ADDRESS = (1 << 14) - 1
 WARP_ROWS = 16  # of a staging buffer that each warp of a warpgroup has accumulators for
 
@@ -96,6 +101,9 @@ class RingLayout:
         )
         if layout.flag + family.FLAG_BYTES != plan.smem_bytes:
             raise PtxError(f"the layout ends at {layout.flag}, the plan has {plan.smem_bytes}")
+        swizzle = layout.staging_row if layout.staging_row in SWIZZLES else QUAD_BYTES
+        if plan.c is not None and plan.c.swizzle_bytes != swizzle:
+            raise PtxError(f"C's box is swizzled over {plan.c.swizzle_bytes} bytes, not {swizzle}")
         return layout
 
     @property
@@ -125,6 +133,20 @@ class RingLayout:
             return None
         side = "full" if number < self.stages else "empty"
         return f"{side}[{number % self.stages}]"
+
+    def staged(
+        self, offsets: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(row, byte of the row) whose place in a staging buffer an offset into it is.
+
+        Rows as long as a swizzle have their 16-byte quads swizzled over their own width, as TMA
+        has them; others lie as they are.
+        """
+        if self.staging_row in SWIZZLES:
+            quads = self.staging_row // QUAD_BYTES
+            offsets = offsets ^ offsets // SWIZZLE_PERIOD % quads * QUAD_BYTES
+        row, byte = np.divmod(offsets, self.staging_row)
+        return row, byte
 
     def place(self, offset: int) -> tuple[int, str, int] | None:
         """(slot, operand, bytes into its tile) of an offset, if it is in a slot."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,6 +19,7 @@ from solver.problem import is_k_major
 
 ARCH = "sm_90a"  # wgmma and setmaxnreg exist only with the "a"
 ELEMENTS = {"bf16": "Bf16", "fp16": "Fp16"}
+COPIES = "copy.cu"  # the kernels around a launch: aligned copies of operands, C = beta·C
 OPTIONS = ("--std=c++17", "-Xptxas=-v")
 PROGRESS_OPTION = "-DWARPWRIGHT_PROGRESS"
 
@@ -32,9 +33,10 @@ def headers() -> Mapping[str, str]:
 
 
 @cache
-def never_ends() -> str:
-    """Test only: a translation unit with the GEMM's entry that never returns."""
-    return resources.files("kernels").joinpath("cuda", "never_ends.cu").read_text("utf-8")
+def unit(name: str) -> str:
+    """The text of a translation unit that ships as it is: COPIES, or, for tests only,
+    ``never_ends.cu`` with the GEMM's entry that never returns."""
+    return resources.files("kernels").joinpath("cuda", name).read_text("utf-8")
 
 
 def options(arch: str = ARCH, progress: bool = False) -> tuple[str, ...]:
@@ -42,15 +44,26 @@ def options(arch: str = ARCH, progress: bool = False) -> tuple[str, ...]:
     return (f"--gpu-architecture={arch}", *OPTIONS, *([PROGRESS_OPTION] if progress else []))
 
 
-@cache
-def source_hash(arch: str = ARCH) -> str:
-    """SHA-256 over the headers, names and text, and the options: what a kernel is made from."""
+def _digest(parts: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for part in (*options(arch), *(x for item in headers().items() for x in item)):
+    for part in parts:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(8, "little"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+@cache
+def source_hash(arch: str = ARCH) -> str:
+    """SHA-256 over the headers, names and text, and the options: what a kernel is made from."""
+    return _digest((*options(arch), *(x for item in headers().items() for x in item)))
+
+
+@cache
+def copy_hash(arch: str = ARCH) -> str:
+    """SHA-256 over the text of COPIES and the options. Apart from ``source_hash``: registers and
+    times of a kernel don't depend on it, times of a launch that copies operands do."""
+    return _digest((*options(arch), COPIES, unit(COPIES)))
 
 
 def kernel_id(key: CompileKey, arch: str = ARCH) -> str:

@@ -26,6 +26,7 @@ from kernels.compile import build_kernel, unsound_reason
 from kernels.errors import CompileFailed, CompilerMismatch
 from kernels.sources import ARCH, source_hash
 from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
 from solver.families import sm90_gemm_registers
 from solver.families.sm90_gemm import CompileKey
 from solver.problem import ELEMENT_BYTES, LAYOUTS
@@ -55,10 +56,11 @@ def measure(key: CompileKey, arch: str = ARCH) -> Measured:
     except CompileFailed as error:
         return Measured(key, 0, (), False, error.reason)
     refused = unsound_reason(kernel)
-    block_threads = -(-key.max_threads // family.WARPGROUP) * family.WARPGROUP
-    allocated = kernel.registers * block_threads
+    allocated = family.allocated_registers(key.max_threads, kernel.registers)
     if not refused and allocated > REGISTERS_PER_SM[arch]:
-        refused = f"{block_threads} threads of {kernel.registers} registers exceed an SM"
+        refused = (
+            f"{allocated // kernel.registers} threads of {kernel.registers} registers exceed an SM"
+        )
     return Measured(
         key,
         kernel.registers,
@@ -106,8 +108,8 @@ def make_table(measured: Iterable[Measured]) -> str:
 
 
 def candidate_keys(dtype: str) -> list[CompileKey]:
-    """Every compile key of the domain for one operand type, in its order."""
-    return [key for layout in LAYOUTS for key in family.candidate_keys(dtype, layout)]
+    """Every candidate key of one operand type, in the order of the table."""
+    return [key for layout in LAYOUTS for key in legality.candidate_keys(dtype, layout)]
 
 
 def write_table(path: Path = TABLE_PATH, processes: int | None = None) -> None:

@@ -13,17 +13,16 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from kernels.errors import GpuAbsent, NoKernelFamily
+from kernels.errors import GpuAbsent
 from kernels.hang import Hang, unknown
-from kernels.host import HostGpu, host_gpu, match_profile
+from kernels.host import HostGpu, host_gpu, require_family
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import VERIFY, Protocol
 from kernels.watch import watch
 from kernels.worker import Task, TaskResult, run_task
 from solver.config import Config
-from solver.device import device_names, load_profile
+from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidProblem
-from solver.families import sm90_gemm as family
 from solver.families import sm90_gemm_legality as legality
 from solver.problem import Problem
 
@@ -143,13 +142,7 @@ def require_gpu() -> tuple[HostGpu, str]:
         raise GpuAbsent("no NVIDIA GPU is visible on this host")
     if importlib.util.find_spec("cupy") is None:
         raise GpuAbsent("CuPy is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]")
-    profile = match_profile(gpu)
-    if profile is None or family.NAME not in load_profile(profile).families:
-        able = [name for name in device_names() if family.NAME in load_profile(name).families]
-        raise NoKernelFamily(
-            f"no kernel family runs on {gpu.name}; there is one for {', '.join(able)}"
-        )
-    return gpu, profile
+    return gpu, require_family(gpu)
 
 
 def failure_of(outcome: Outcome) -> tuple[Reason, str]:

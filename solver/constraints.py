@@ -15,6 +15,7 @@ import numpy as np
 
 from solver.config import Config
 from solver.errors import InvalidInput
+from solver.limits import check_integer
 from solver.recurrence import Ticks
 from solver.table import Mask, Table
 
@@ -168,6 +169,5 @@ def _bounds(variable: str, raw: Any) -> Iterator[Bound]:
 
 
 def _integer(value: Any, path: str) -> int:
-    if type(value) is not int or not 0 <= value <= BOUND_MAX:
-        raise InvalidInput(path, f"must be an integer between 0 and {BOUND_MAX} (2^31 - 1)")
-    return value
+    check_integer(path, value, 0, BOUND_MAX, high_words=f"{BOUND_MAX} (2^31 - 1)")
+    return int(value)

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from solver.alignment import alignments, detours
 from solver.config import Config
 from solver.engine import Engine
 from solver.errors import InvalidInput
-from solver.families import sm90_gemm_cost
-from solver.families.sm90_gemm_operands import stores_by_tma
 from solver.flips import (
     CONSTANT_STEPS,
     LIFTED,
@@ -27,12 +26,12 @@ from solver.flips import (
 )
 from solver.objective import Pareto, Ranking
 from solver.pick import Row, best_rows, find_row
-from solver.problem import VECTOR_BYTES
 from solver.question import Question
 from solver.report import RANK_WORDS, answer_body, predicted, problem_words
 from solver.solution import Solution
 from solver.table import Table
 from solver.units import us_from_ticks
+from solver.words import compared, digits, listing
 
 CONSTANTS_LISTED = 3
 
@@ -91,9 +90,11 @@ def explain(
     binds = binding(asked, pick)
     tighter = tightened(asked, pick)
     constants = nearest_constants(asked, pick, progress)[:CONSTANTS_LISTED]
-    if question.proof == "full":
+    prover = engine.prover if question.proof == "full" else None
+    aligned = alignments(asked, prover)
+    if prover is not None:
         for flip in (*binds, *tighter, *constants):
-            prove_flip(asked, pick, flip, engine.prover)
+            prove_flip(asked, pick, flip, prover)
     ranking = question.objective.ranking
     runner_up = next(iter(best_rows(table, 2, ranking)[1:]), None)
     other = _other_tile(table, pick, ranking)
@@ -118,7 +119,7 @@ def explain(
         "text": [
             _headline(solution, body),
             _time(body["predicted"]),
-            *_detours(solution, body["copied_operands"]),
+            *detours(asked, pick, aligned),
             _binds(solution, binds),
             *_rivals(solution, runner_up, other),
             *_limit_changes(solution, sorted(tighter, key=lambda flip: flip.change)),
@@ -126,6 +127,7 @@ def explain(
         ],
         **{name: body[name] for name in kept},
         "binding": [_flip(solution, flip) for flip in binds],
+        "alignments": [each.to_dict(pick) for each in aligned],
         "runner_up": _rival(solution, runner_up),
         "best_other_tile": _rival(solution, other),
         "flips": {
@@ -185,25 +187,7 @@ def _time(figures: dict[str, Any]) -> str:
         for name, value in parts
         if value > 0
     ]
-    return f"Its time is {_listing(shares)}. What bounds it is {BOUND_WORDS[figures['bound']]}."
-
-
-def _detours(solution: Solution, copied: list[str]) -> Iterable[str]:
-    """What operands cost a launch that TMA can't take as they lie."""
-    problem = solution.question.problem
-    if copied:
-        names = _listing([name.upper() for name in copied])
-        them, lie = ("it", "it lies") if len(copied) == 1 else ("them", "they lie")
-        copy_us = sm90_gemm_cost.copy_us(problem, solution.device)
-        yield (
-            f"TMA can't take {names} as {lie}: lines must start on {VECTOR_BYTES} bytes. Each "
-            f"launch first copies {them} into an aligned buffer, {copy_us:.2f} µs of its set-up."
-        )
-    if solution.question.model != "paper" and not stores_by_tma(problem):
-        yield (
-            "C is stored element by element: its rows do not all start and end on "
-            f"{VECTOR_BYTES} bytes."
-        )
+    return f"Its time is {listing(shares)}. What bounds it is {BOUND_WORDS[figures['bound']]}."
 
 
 def _share(share: float) -> str:
@@ -259,7 +243,7 @@ def _where(solution: Solution, row: Row) -> str:
         if abs(change) >= 0.005
     ]
     if moved:
-        return _listing(moved)
+        return listing(moved)
     if row.time != solution.pick.time:
         return "less than 0.01 µs in all"
     if row.smem_bytes != solution.pick.smem_bytes:
@@ -313,7 +297,7 @@ def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> st
         unit = "" if family[flip.name].unit == "1" else f" {family[flip.name].unit}"
         way = "higher" if flip.after > flip.before else "lower"
         return (
-            f"{flip.name} {_digits(flip.change)} {way} ({flip.after:.7g} instead of "
+            f"{flip.name} {digits(flip.change)} {way} ({flip.after:.7g} instead of "
             f"{flip.before:.7g}{unit}) makes it {_instead(solution, flip.row)}"
         )
 
@@ -342,7 +326,7 @@ def _phrase(config: Config) -> str:
         words.append(f"split-K {config.split_k}")
     if config.raster_group > 1:
         words.append(f"raster group {config.raster_group}")
-    return _listing(words)
+    return listing(words)
 
 
 def _instead(solution: Solution, row: Row) -> str:
@@ -362,42 +346,23 @@ def _difference(solution: Solution, row: Row) -> str:
         for name, here, theirs in _differences(mine, other)
         if name in FIELD_WORDS
     ]
-    return _listing(words) if words else "another grid"
+    return listing(words) if words else "another grid"
 
 
 def _cost(solution: Solution, row: Row) -> str:
     """How the row fares against the pick: in time, and in what is ranked first if that differs."""
-    speed = _percent(row.time, solution.pick.time, ("slower", "faster", "as fast"))
+    speed = compared(row.time, solution.pick.time, ("slower", "faster", "as fast"))
     rank = solution.first_rank_name
     if rank == "time":
         return speed
     mine, theirs = solution.first_rank(solution.pick), solution.first_rank(row)
     noun = RANK_WORDS[rank]
-    ranked = _percent(theirs, mine, (f"more {noun}", f"less {noun}", f"the same {noun}"))
+    ranked = compared(theirs, mine, (f"more {noun}", f"less {noun}", f"the same {noun}"))
     return f"{speed}, with {ranked}"
-
-
-def _percent(value: int, base: int, words: tuple[str, str, str]) -> str:
-    more, less, same = words
-    if value == base or not base:
-        return same if value == base else more
-    change = value / base - 1
-    return f"{_digits(abs(change))} {more if change > 0 else less}"
-
-
-def _digits(share: float) -> str:
-    if share < 5e-7:
-        return "under 0.0001%"
-    return f"{share:.{1 if share >= 0.01 else 2 if share >= 5e-4 else 4}%}"
 
 
 def _constrained(solution: Solution) -> bool:
     return bool(solution.question.constraints.bounds)
-
-
-def _listing(words: list[str]) -> str:
-    """``a, b and c``."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _differences(config: Config, other: Config) -> Iterator[tuple[str, int, int]]:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from solver.device import DeviceProfile
 from solver.errors import ProofError
 from solver.objective import Pareto, Ranking
 from solver.pick import Row, best_rows, rows_before
-from solver.proof import Prover
+from solver.problem import Problem
 from solver.question import Question
 from solver.space import Space, build_space
+
+if TYPE_CHECKING:
+    from solver.proof import Prover
 
 CONSTANT_STEPS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 """Relative changes of a constant that are tried, until some flip the pick."""
@@ -84,6 +87,10 @@ class Asked:
     def constrained(self, constraints: Constraints) -> Asked:
         """With other constraints."""
         return Asked(dataclasses.replace(self.question, constraints=constraints), self.device)
+
+    def of(self, problem: Problem) -> Asked:
+        """Of another problem."""
+        return Asked(dataclasses.replace(self.question, problem=problem), self.device)
 
     def with_limit(self, name: str, value: int) -> Asked:
         """With another limit of the device."""

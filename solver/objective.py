@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from solver.errors import InvalidInput
+from solver.limits import check_choice, check_integer, check_number
 from solver.units import TICKS_PER_US
 
 AXES = ("time", "wait", "smem", "registers")
@@ -167,10 +168,8 @@ class Pareto:
 
     def __post_init__(self) -> None:
         _check_names("objective.axes", self.axes)
-        if type(self.within) not in (int, float) or not 1 <= self.within <= WITHIN_MAX:
-            raise InvalidInput("objective.within", f"must be a number between 1 and {WITHIN_MAX}")
-        if type(self.cap) is not int or not 1 <= self.cap <= CAP_MAX:
-            raise InvalidInput("objective.cap", f"must be an integer between 1 and {CAP_MAX}")
+        check_number("objective.within", self.within, 1, WITHIN_MAX)
+        check_integer("objective.cap", self.cap, 1, CAP_MAX)
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -205,9 +204,8 @@ def objective_from_dict(raw: Any) -> Objective:
     """An objective from its JSON form; InvalidInput names the path that is wrong."""
     if not isinstance(raw, Mapping):
         raise InvalidInput("objective", f"must be a JSON object, got {type(raw).__name__}")
-    kind = raw.get("kind")
-    if kind not in KINDS:
-        raise InvalidInput("objective.kind", f"must be one of {', '.join(KINDS)}")
+    kind: Any = raw.get("kind")
+    check_choice("objective.kind", kind, KINDS)
     for name in raw:
         if name not in ("kind", *_MEMBERS[kind]):
             raise InvalidInput(

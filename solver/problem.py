@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from solver.errors import InvalidProblem
+from solver.limits import check_choice, check_integer
 
 MAX_EXTENT = 2**31 - 1
+MAX_EXTENT_WORDS = f"{MAX_EXTENT} (2^31 - 1)"
 MAX_VOLUME = 2**60
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2}
 OUT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -47,8 +49,8 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """C[m, n] = A[m, k] · B[k, n], fp32 accumulation.
+class Operands:
+    """A[m, k], B[k, n] and C[m, n]: their extents, their types and how they lie in memory.
 
     ``layout`` follows CUTLASS: first letter A as MxK, second B as KxN; t is row-major, n
     column-major. C is row-major. ``tn`` has both operands contiguous in k, ``tt`` is what
@@ -75,9 +77,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
-            self._check_integer(field, 1, MAX_EXTENT, "2^31 - 1")
-        if self.m * self.n * self.k > MAX_VOLUME:
-            raise InvalidProblem("m", f"m*n*k must be at most 2^60, got {self.m * self.n * self.k}")
+            self._check_integer(field, 1, MAX_EXTENT, high_words=MAX_EXTENT_WORDS)
         if self.out_dtype is None:
             object.__setattr__(self, "out_dtype", self.dtype)
         for field, values in (
@@ -85,10 +85,7 @@ class Problem:
             ("layout", LAYOUTS),
             ("out_dtype", tuple(OUT_BYTES)),
         ):
-            if getattr(self, field) not in values:
-                raise InvalidProblem(
-                    field, f"must be one of {', '.join(values)}, got {getattr(self, field)!r}"
-                )
+            check_choice(field, getattr(self, field), values, InvalidProblem)
         a_by_k, b_by_k = is_k_major(self.layout)
         for field, packed, name in (
             ("lda", self.k if a_by_k else self.m, "k" if a_by_k else "m"),
@@ -97,7 +94,13 @@ class Problem:
         ):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, packed)
-            self._check_integer(field, packed, MAX_EXTENT, "2^31 - 1", f"{name} = {packed}")
+            self._check_integer(
+                field,
+                packed,
+                MAX_EXTENT,
+                low_words=f"{name} = {packed}",
+                high_words=MAX_EXTENT_WORDS,
+            )
         for field, size in (
             ("a_offset", self.element_bytes),
             ("b_offset", self.element_bytes),
@@ -105,17 +108,8 @@ class Problem:
         ):
             self._check_integer(field, 0, VECTOR_BYTES // size - 1)
 
-    def _check_integer(
-        self, field: str, low: int, high: int, high_words: str = "", low_words: str = ""
-    ) -> None:
-        value = getattr(self, field)
-        if type(value) is not int:
-            raise InvalidProblem(field, f"must be an integer, got {type(value).__name__}")
-        if not low <= value <= high:
-            upper = f"{high} ({high_words})" if high_words else str(high)
-            raise InvalidProblem(
-                field, f"must be between {low_words or low} and {upper}, got {value}"
-            )
+    def _check_integer(self, field: str, low: int, high: int, **words: str) -> None:
+        check_integer(field, getattr(self, field), low, high, **words, error=InvalidProblem)
 
     @property
     def a_is_k_major(self) -> bool:
@@ -172,11 +166,6 @@ class Problem:
         return Matrix(self.m, self.n, self.ldc or self.n, self.c_offset, self.out_bytes)
 
     @property
-    def flops(self) -> int:
-        """Floating-point operations, a multiply-add counted as two."""
-        return 2 * self.m * self.n * self.k
-
-    @property
     def operand_bytes(self) -> int:
         """Bytes of A's, B's and C's elements together: what a launch must read and write."""
         inputs = self.element_bytes * (self.m * self.k + self.k * self.n)
@@ -188,5 +177,23 @@ class Problem:
         return sum(x.elements * x.element_bytes for x in (self.a, self.b, self.c))
 
     def to_dict(self) -> dict[str, Any]:
-        """The problem under its own field names, pitches and output type filled in."""
+        """The fields under their own names, pitches and output type filled in."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem(Operands):
+    """C[m, n] = A[m, k] · B[k, n], fp32 accumulation: operands that are to be multiplied.
+
+    Raises InvalidProblem as Operands do, and for more multiply-adds than times in 64 bits allow.
+    """
+
+    def __post_init__(self) -> None:
+        Operands.__post_init__(self)  # slots=True makes the class anew: no super() without names
+        if self.m * self.n * self.k > MAX_VOLUME:
+            raise InvalidProblem("m", f"m*n*k must be at most 2^60, got {self.m * self.n * self.k}")
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, a multiply-add counted as two."""
+        return 2 * self.m * self.n * self.k

@@ -7,6 +7,7 @@ from typing import Any
 
 from solver.constraints import NONE, Constraints
 from solver.errors import InvalidInput
+from solver.limits import check_choice, check_integer, check_number
 from solver.objective import DEFAULT, Objective, Pareto
 from solver.problem import CACHES, Problem
 from solver.space import Pricing
@@ -41,19 +42,14 @@ class Question:
         if self.model == "paper" and self.cache == "warm":
             raise InvalidInput("cache", "must be cold in model paper, which knows no caches")
         for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
-            if getattr(self, name) not in allowed:
-                raise InvalidInput(name, f"must be one of {', '.join(allowed)}")
-        if type(self.top_k) is not int or not 1 <= self.top_k <= TOP_K_MAX:
-            raise InvalidInput("top_k", f"must be an integer between 1 and {TOP_K_MAX}")
+            check_choice(name, getattr(self, name), allowed)
+        check_integer("top_k", self.top_k, 1, TOP_K_MAX)
         if self.top_k > 1 and isinstance(self.objective, Pareto):
             raise InvalidInput(
                 "top_k", "must be 1 with a pareto objective, whose cap bounds the points listed"
             )
-        limit = self.time_limit_ms
-        if limit is not None and (type(limit) is not int or not 1 <= limit <= TIME_LIMIT_MS_MAX):
-            raise InvalidInput(
-                "time_limit_ms", f"must be an integer between 1 and {TIME_LIMIT_MS_MAX}"
-            )
+        if self.time_limit_ms is not None:
+            check_integer("time_limit_ms", self.time_limit_ms, 1, TIME_LIMIT_MS_MAX)
 
     @property
     def pricing(self) -> Pricing:
@@ -73,7 +69,6 @@ class Question:
 
 def check_divergence(divergence: float, model: str) -> None:
     """Raise InvalidInput unless the factor on compute time is in range and means something."""
-    if type(divergence) not in (int, float) or not 1 <= divergence <= DIVERGENCE_MAX:
-        raise InvalidInput("divergence", f"must be a number between 1 and {DIVERGENCE_MAX}")
+    check_number("divergence", divergence, 1, DIVERGENCE_MAX)
     if divergence != 1 and model != "paper":
         raise InvalidInput("divergence", f"must be 1 in model {model}; model paper takes it")

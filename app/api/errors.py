@@ -20,8 +20,9 @@ from app.problem_documents import (
     from_exception,
     invalid,
 )
-from app.schemas.faults import describe, shortened
+from app.schemas.faults import describe
 from solver.errors import WarpwrightError
+from solver.limits import shortened
 
 log = logging.getLogger(__name__)
 

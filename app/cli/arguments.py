@@ -10,11 +10,14 @@ from typing import Any, NoReturn
 
 from app.cli.session import writing
 from app.schemas.faults import shown
-from app.schemas.limits import OFFSET_MAX
+from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS
 from solver.device import device_names
 from solver.errors import InvalidInput
+from solver.limits import check_integer, shortened
 from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, OUT_BYTES, Problem
-from solver.question import MODELS, PROOFS
+from solver.question import DIVERGENCE_MAX, MODELS, PROOFS
+
+LONGEST_INTEGER = 20  # digits; a longer one is in no range and would fill a message
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,26 +37,43 @@ class Parser(argparse.ArgumentParser):
 
 
 def integer(field: str, low: int, high: int) -> Callable[[str], int]:
-    """An argparse type: a decimal integer; what it may be is said by the solver or here."""
+    """An argparse type: a decimal integer. Whether it is in range is the solver's to say, which
+    knows the other fields; a text that is none is refused here."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text) or not low <= int(text) <= high:
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
             raise InvalidInput(
                 field, f"must be an integer between {low} and {high}, got {shown(text)}"
             )
+        if len(text.lstrip("+-0")) > LONGEST_INTEGER:
+            raise InvalidInput(field, f"must be between {low} and {high}, got {shortened(text)}")
         return int(text)
 
     return parse
 
 
-def number(field: str) -> Callable[[str], float]:
-    """An argparse type: a decimal number; its range is the solver's to say."""
+def bounded(field: str, low: int, high: int) -> Callable[[str], int]:
+    """An argparse type: a decimal integer of which the solver knows nothing."""
+    whole = integer(field, low, high)
+
+    def parse(text: str) -> int:
+        value = whole(text)
+        check_integer(field, value, low, high)
+        return value
+
+    return parse
+
+
+def number(field: str, low: float, high: float) -> Callable[[str], float]:
+    """An argparse type: a decimal number, in range or not as ``integer``."""
 
     def parse(text: str) -> float:
         try:
             return float(text)
         except ValueError:
-            raise InvalidInput(field, f"must be a number, got {shown(text)}") from None
+            raise InvalidInput(
+                field, f"must be a number between {low:g} and {high:g}, got {shown(text)}"
+            ) from None
 
     return parse
 
@@ -85,6 +105,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     )
     for name in "abc":
         pitch, offset = f"ld{name}", f"{name}_offset"
+        most = OFFSETS_WORDS if name == "c" else OFFSET_MAX
         parser.add_argument(
             f"--{pitch}",
             type=integer(pitch, 1, MAX_EXTENT),
@@ -96,7 +117,7 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
             type=integer(offset, 0, OFFSET_MAX),
             default=0,
             metavar="N",
-            help=f"elements from a 16-byte boundary to {name.upper()}'s first; 0",
+            help=f"elements from a 16-byte boundary to {name.upper()}'s first, at most {most}; 0",
         )
     add_json(parser)
 
@@ -115,7 +136,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="calibrated", metavar="|".join(MODELS))
     parser.add_argument(
         "--divergence",
-        type=number("divergence"),
+        type=number("divergence", 1, DIVERGENCE_MAX),
         default=1.0,
         metavar="FACTOR",
         help="model paper: a factor on compute time for threads of a warp that diverge",

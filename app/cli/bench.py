@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from app.cli import bench_solver
-from app.cli.arguments import add_device, add_json, integer
+from app.cli.arguments import add_device, add_json, bounded
 from app.cli.bench_solver import SUITE_HELP
 from app.cli.documents import write_json
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.host import detect_host
 from app.plan import make_plan
-from app.protocol import check_protocol
 from kernels.table import bench_compile
 from solver.families import sm90_gemm
 from solver.problem import CACHES
@@ -35,9 +34,9 @@ def add_commands(commands: Any) -> None:
     compile_ = kinds.add_parser("compile", help="compile the family and hold it to the solver")
     compile_.add_argument("--family", default=FAMILIES[0], choices=FAMILIES)
     compile_.add_argument(
-        "--sample", type=integer("sample", 1, 10**6), metavar="N", help="a sample; all"
+        "--sample", type=bounded("sample", 1, 10**6), metavar="N", help="a sample; all"
     )
-    compile_.add_argument("--seed", type=integer("seed", 0, 2**31 - 1), default=0, metavar="N")
+    compile_.add_argument("--seed", type=bounded("seed", 0, 2**31 - 1), default=0, metavar="N")
     add_json(compile_)
     compile_.set_defaults(run=compile_command)
 
@@ -45,9 +44,9 @@ def add_commands(commands: Any) -> None:
         "protocol", help="read the ring's protocol off the kernels and prove it"
     )
     protocol_.add_argument(
-        "--sample", type=integer("sample", 1, 10**6), metavar="N", help="a sample of keys; all"
+        "--sample", type=bounded("sample", 1, 10**6), metavar="N", help="a sample of keys; all"
     )
-    protocol_.add_argument("--seed", type=integer("seed", 0, 2**31 - 1), default=0, metavar="N")
+    protocol_.add_argument("--seed", type=bounded("seed", 0, 2**31 - 1), default=0, metavar="N")
     add_json(protocol_)
     protocol_.set_defaults(run=protocol)
 
@@ -55,7 +54,7 @@ def add_commands(commands: Any) -> None:
     plan_.add_argument("--suite", default="llm", metavar="NAME|FILE.csv", help=SUITE_HELP)
     plan_.add_argument(
         "--best",
-        type=integer("best", 0, TOP_K_MAX),
+        type=bounded("best", 0, TOP_K_MAX),
         default=0,
         metavar="N",
         help="also the first N configurations of each problem, to find the best among",
@@ -76,6 +75,8 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
 
 def protocol(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench protocol``; exits 1 where a kernel does otherwise than is proved."""
+    from app.protocol import check_protocol  # here: it imports Z3
+
     with session.progress("reading kernels") as bar:
         result = check_protocol(arguments.sample, arguments.seed, bar)
     shown = {

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from app.cli.arguments import add_device, add_json, add_wishes, integer
+from app.cli.arguments import add_device, add_json, add_wishes, bounded
 from app.cli.documents import given
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
@@ -19,7 +19,6 @@ from solver.bench_constraints import bench_constraints
 from solver.bench_memory import bench_memory
 from solver.constraints import NONE, Constraints
 from solver.objective import DEFAULT, Objective, objective_from_dict
-from solver.strategies import bench_strategies
 from solver.suites import OPTIONAL, load_suite, suite_names
 
 SUITE_HELP = (
@@ -42,9 +41,9 @@ def add_kinds(kinds: Any) -> None:
         kinds, "constraints", constraints, "random constraint sets against brute force"
     )
     constraints_.add_argument(
-        "--sets", type=integer("sets", 1, 10**6), default=500, metavar="N", help="how many; 500"
+        "--sets", type=bounded("sets", 1, 10**6), default=500, metavar="N", help="how many; 500"
     )
-    constraints_.add_argument("--seed", type=integer("seed", 0, 2**31 - 1), default=0, metavar="N")
+    constraints_.add_argument("--seed", type=bounded("seed", 0, 2**31 - 1), default=0, metavar="N")
     _kind(kinds, "memory", memory, "shared memory as a limit and as a penalty")
 
 
@@ -98,6 +97,8 @@ def _show_solve(console: Console, result: dict[str, Any]) -> None:
 
 def strategies(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench strategies``."""
+    from solver.strategies import bench_strategies  # here: it imports Z3
+
     problems = load_suite(arguments.suite)
     with session.progress("comparing") as bar:
         result = bench_strategies(problems, _device(arguments), progress=bar)
@@ -107,7 +108,8 @@ def strategies(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def _show_strategies(console: Console, result: dict[str, Any]) -> None:
-    heads = ("strategy", "shapes", "optimum", "gap", "worst", "simulate", "solve", "both", "p99")
+    names = Column("strategy", no_wrap=True)  # whole, however long the times beside it are
+    heads = (names, "shapes", "optimum", "gap", "worst", "simulate", "solve", "both", "p99")
     table = Table(
         *heads, box=box.SIMPLE, pad_edge=False, caption="times in ms, medians but for p99"
     )

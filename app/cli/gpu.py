@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app import answers
-from app.cli.arguments import add_config, add_device, add_problem, integer, problem_of
+from app.cli.arguments import add_config, add_device, add_problem, bounded, problem_of
 from app.cli.documents import config_of, write_whole
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
@@ -42,7 +42,7 @@ def add_commands(commands: Any) -> None:
     add_config(verify_, required=False)
     verify_.add_argument(
         "--deadline",
-        type=integer("deadline", 1, 3600),
+        type=bounded("deadline", 1, 3600),
         default=DEADLINE_S,
         metavar="SECONDS",
         help=f"when a kernel that hangs is killed ({DEADLINE_S})",

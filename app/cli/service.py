@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli.arguments import add_json, integer
+from app.cli.arguments import add_json, bounded
 from app.cli.session import OK, Session
-from app.serve import address_of, listen, serve
-from app.settings import load_settings
 
 
 def add_commands(commands: Any) -> None:
@@ -16,10 +14,10 @@ def add_commands(commands: Any) -> None:
     serve_ = commands.add_parser("serve", help="run the HTTP service")
     serve_.add_argument("--host", help="address to listen on (127.0.0.1)")
     serve_.add_argument(
-        "--port", type=integer("port", 0, 65535), help="port to listen on (8000; 0: a free one)"
+        "--port", type=bounded("port", 0, 65535), help="port to listen on (8000; 0: a free one)"
     )
     serve_.add_argument(
-        "--workers", type=integer("workers", 1, 256), help="solver processes (one a core, up to 4)"
+        "--workers", type=bounded("workers", 1, 256), help="solver processes (one a core, up to 4)"
     )
     add_json(serve_)
     serve_.set_defaults(run=run)
@@ -27,6 +25,10 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright serve``; settings it does not name come from WARPWRIGHT_* variables."""
+    # Here, not above: FastAPI and all it brings would hold up every other command.
+    from app.serve import address_of, listen, serve
+    from app.settings import load_settings
+
     settings = load_settings(host=arguments.host, port=arguments.port, workers=arguments.workers)
     listener = listen(settings)
     host, port = address_of(listener)

@@ -36,6 +36,19 @@ class Flips(Shape):
     constants: list[Flip] = Field(description="of the profile's constants, nearest first")
 
 
+class Alignment(Shape):
+    """The same question with operands that lie so that TMA takes them."""
+
+    operands: list[Literal["a", "b", "c"]] = Field(
+        description="a and b, which need no copy then, and c, which TMA stores then"
+    )
+    before: dict[str, int] = Field(description="pitches and offsets of the problem that change")
+    after: dict[str, int] = Field(description="the same, in whole pieces of 16 bytes")
+    config: ConfigRequest = Field(description="what is first then")
+    time_us: float
+    time_change: float = Field(description="its time over the pick's, less one")
+
+
 class Rival(Shape):
     """Another configuration, to compare with."""
 
@@ -62,6 +75,9 @@ class ExplainAnswer(Shape):
     proof: Annotated[Optimal | NotRequested, Field(discriminator="status")]
     device: DeviceUsed
     binding: list[Flip] = Field(description="limits without which another would be first")
+    alignments: list[Alignment] = Field(
+        description="operands that TMA can't take as they lie, each alone and then all"
+    )
     runner_up: Rival | None = Field(description="null where nothing else is allowed")
     best_other_tile: Rival | None
     flips: Flips

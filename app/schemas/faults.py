@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from solver.limits import shortened
+
 TYPE_WORDS = {"integer": "an integer", "number": "a number", "string": "a string"}
-LONGEST_SHOWN = 60
 
 Schema = Mapping[str, Any]
 
@@ -72,11 +73,6 @@ def _name(part: str) -> str:
 def shown(value: Any) -> str:
     """A given value in a message: its repr, cut where it is long."""
     return shortened(repr(value))
-
-
-def shortened(text: str) -> str:
-    """``text``, or its first characters and an ellipsis."""
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
 def _typed(value: Any) -> str:

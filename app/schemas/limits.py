@@ -12,6 +12,8 @@ from solver.problem import OUT_BYTES, VECTOR_BYTES
 OFFSETS_MAX = {dtype: VECTOR_BYTES // size - 1 for dtype, size in OUT_BYTES.items()}
 """Most elements of each type that an operand can start past a 16-byte boundary."""
 
+OFFSETS_WORDS = ", ".join(f"{most} in {dtype}" for dtype, most in OFFSETS_MAX.items())
+
 OFFSET_MAX = max(OFFSETS_MAX.values())
 
 NAME_LONGEST = 60

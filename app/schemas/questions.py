@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.schemas.limits import OFFSET_MAX, OFFSETS_MAX, Name, between, one_of
+from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS, Name, between, one_of
 from app.schemas.objectives import (
     DEFAULT_OBJECTIVE,
     NO_CONSTRAINTS,
@@ -116,7 +116,7 @@ class ProblemRequest(Request):
     c_offset: Offset = Field(
         0,
         description="elements from a 16-byte boundary to C's first; by out_dtype at most "
-        + ", ".join(f"{most} in {dtype}" for dtype, most in OFFSETS_MAX.items()),
+        + OFFSETS_WORDS,
     )
 
     def problem(self) -> Problem:

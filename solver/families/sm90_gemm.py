@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from solver.config import Config
-from solver.problem import is_k_major
 
 NAME = "sm90_gemm"
 
@@ -96,21 +95,6 @@ def compile_key(config: Config, dtype: str, layout: str) -> CompileKey:
         config.math_warpgroups,
         config.register_split,
         config.mma_in_flight,
-    )
-
-
-def candidate_keys(dtype: str, layout: str) -> tuple[CompileKey, ...]:
-    """Every compile key of the family's domain, before the compiler has spoken."""
-    return tuple(
-        CompileKey(dtype, layout, tile_m, tile_n, tile_k, warpgroups, split, flight)
-        for tile_m, warpgroups in TILE_SHAPES
-        for tile_n in TILE_N
-        for tile_k in TILE_K
-        for split in REGISTER_SPLIT
-        for flight in MMA_IN_FLIGHT
-        if not (split and warpgroups not in ROLE_REGISTERS)
-        and accumulators(tile_m, tile_n, warpgroups) <= ACCUMULATORS_MAX
-        and (is_k_major(layout)[1] or tile_n % TRANSPOSED_STEP_N == 0)
     )
 
 

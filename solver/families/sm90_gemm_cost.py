@@ -99,7 +99,7 @@ def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -
             cluster_n,
             table.of(key),
         )
-        for key in family.candidate_keys(dtype, layout)
+        for key in legality.candidate_keys(dtype, layout)
         if table.of(key)
         for stages in family.STAGES
         for dma_warps in family.DMA_WARPS

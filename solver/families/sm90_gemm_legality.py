@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from solver.config import Config
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig
 from solver.families import sm90_gemm as family
+from solver.families.sm90_gemm import CompileKey
 from solver.families.sm90_gemm_registers import register_table
-from solver.problem import Problem
+from solver.problem import Problem, is_k_major
 
 FIELD_MAX = 2**31 - 1  # of a configuration, far beyond every domain: products of two fit 64 bits
 SPLIT_WAVES = 2  # waves up to which splitting k can still even out the last one
@@ -36,12 +38,12 @@ class Limit:
     got: Any = None
 
 
-def step_n(problem: Problem) -> int:
-    """What tile_n must be a multiple of."""
+def step_n(layout: str, out_dtype: str) -> int:
+    """What tile_n must be a multiple of, for the layout that a kernel sees and C's type."""
     steps = [family.BOX_STEP]
-    if not problem.b_is_k_major:
+    if not is_k_major(layout)[1]:
         steps.append(family.TRANSPOSED_STEP_N)
-    if problem.out == "fp32":
+    if out_dtype == "fp32":
         steps.append(family.WIDE_STEP_N)
     return max(steps)
 
@@ -69,6 +71,26 @@ def cluster_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
     )
 
 
+def form_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
+    """Which forms of kernel there are, of values that each may be had alone."""
+    warpgroups = columns["math_warpgroups"]
+    splits = ", ".join(map(str, family.ROLE_REGISTERS))
+    return (
+        Limit(
+            "tile_n",
+            family.accumulators(columns["tile_m"], columns["tile_n"], np.maximum(warpgroups, 1))
+            <= family.ACCUMULATORS_MAX,
+            f"accumulators a thread, tile_m/(64 math_warpgroups)*tile_n/2, must be at most "
+            f"{family.ACCUMULATORS_MAX}",
+        ),
+        Limit(
+            "register_split",
+            (columns["register_split"] == 0) | np.isin(warpgroups, list(family.ROLE_REGISTERS)),
+            f"must be 0 unless math_warpgroups is one of {splits}",
+        ),
+    )
+
+
 def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
     """What the family is built for: the values each variable may take, element-wise."""
     warpgroups = columns["math_warpgroups"]
@@ -84,7 +106,6 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
         "raster_group": family.RASTER_GROUP,
     }
     tiles = sorted({m for m, _ in family.TILE_SHAPES})
-    splits = ", ".join(map(str, family.ROLE_REGISTERS))
     return (
         Limit(
             "tile_m",
@@ -108,19 +129,30 @@ def domain_limits(columns: Mapping[str, Any]) -> tuple[Limit, ...]:
             for name, values in allowed.items()
         ),
         *cluster_limits(columns),
-        Limit(
-            "tile_n",
-            family.accumulators(columns["tile_m"], columns["tile_n"], np.maximum(warpgroups, 1))
-            <= family.ACCUMULATORS_MAX,
-            f"accumulators a thread, tile_m/(64 math_warpgroups)*tile_n/2, must be at most "
-            f"{family.ACCUMULATORS_MAX}",
-        ),
-        Limit(
-            "register_split",
-            (columns["register_split"] == 0) | np.isin(warpgroups, list(family.ROLE_REGISTERS)),
-            f"must be 0 unless math_warpgroups is one of {splits}",
-        ),
+        *form_limits(columns),
     )
+
+
+def candidate_keys(dtype: str, layout: str) -> tuple[CompileKey, ...]:
+    """Every compile key that a legal configuration could have, as far as can be said before the
+    compiler has spoken; in the domain's order."""
+    step = step_n(layout, dtype)
+    keys = [
+        CompileKey(dtype, layout, tile_m, tile_n, tile_k, warpgroups, split, flight)
+        for (tile_m, warpgroups), tile_n, tile_k, split, flight in product(
+            family.TILE_SHAPES,
+            [n for n in family.TILE_N if n % step == 0],
+            family.TILE_K,
+            family.REGISTER_SPLIT,
+            family.MMA_IN_FLIGHT,
+        )
+    ]
+    columns = {
+        name: np.array([getattr(key, name) for key in keys])
+        for name in ("tile_m", "tile_n", "math_warpgroups", "register_split")
+    }
+    legal = np.logical_and.reduce([limit.holds for limit in form_limits(columns)])
+    return tuple(key for key, is_legal in zip(keys, legal, strict=True) if is_legal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +224,31 @@ def kernel_limits(
     )
 
 
+def grid_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tuple[Limit, ...]:
+    """What a kernel can walk at all on ``sms`` SMs, element-wise over columns."""
+    tiles_m = -(-problem.m // columns["tile_m"])
+    tiles_n = -(-problem.n // columns["tile_n"])
+    ctas = columns["cluster_m"] * columns["cluster_n"]
+    return (
+        Limit(
+            "tile_n",
+            tiles_m * tiles_n * columns["split_k"] <= family.UNITS_MAX,
+            f"units of work, tiles times split_k, must be at most {family.UNITS_MAX}",
+        ),
+        Limit(
+            "cluster_m",
+            tiles_m % columns["cluster_m"] == 0,
+            "must divide ceil(m / tile_m): no CTA of a cluster may lie wholly outside",
+        ),
+        Limit(
+            "cluster_n",
+            tiles_n % columns["cluster_n"] == 0,
+            "must divide ceil(n / tile_n): no CTA of a cluster may lie wholly outside",
+        ),
+        Limit("cluster_m", ctas <= sms, f"a cluster's CTAs must be at most the {sms} SMs", ctas),
+    )
+
+
 def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tuple[Limit, ...]:
     """The rules that tie a configuration to the problem, element-wise over columns.
 
@@ -205,12 +262,10 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
     tiles = tiles_m * -(-problem.n // tile_n)
     k_iterations = -(-problem.k // columns["tile_k"])
     widest_m = max(family.MMA_M, -(-problem.m // family.MMA_M) * family.MMA_M)
-    step = step_n(problem)
+    step = step_n(problem.kernel_layout, problem.out)
     allowed_n = [n for n in family.TILE_N if n % step == 0]
     next_n = next((n for n in allowed_n if n >= problem.n), allowed_n[-1])
-    cluster_m, cluster_n = columns["cluster_m"], columns["cluster_n"]
-    clusters_m = tiles_m // cluster_m
-    ctas = cluster_m * cluster_n
+    clusters_m = tiles_m // columns["cluster_m"]
     return (
         Limit(
             "tile_n",
@@ -224,11 +279,7 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
         ),
         Limit("tile_n", tile_n <= next_n, f"must be at most {next_n}, the first that covers n"),
         Limit("split_k", split <= k_iterations, "must be at most ceil(k / tile_k)"),
-        Limit(
-            "tile_n",
-            tiles * split <= family.UNITS_MAX,
-            f"units of work, tiles times split_k, must be at most {family.UNITS_MAX}",
-        ),
+        *grid_limits(columns, problem, sms),
         Limit(
             "split_k",
             (split == 1) | (tiles * (split - 1) < SPLIT_WAVES * sms),
@@ -239,16 +290,6 @@ def launch_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tup
             "raster_group",
             (group == 1) | ((group <= clusters_m) & (tiles * split > sms)),
             "must be 1 where one wave holds every tile, and at most ceil(m / tile_m) / cluster_m",
-        ),
-        Limit(
-            "cluster_m",
-            (tiles_m % cluster_m == 0) & (ctas <= sms),
-            "must divide ceil(m / tile_m): no CTA of a cluster may lie wholly outside",
-        ),
-        Limit(
-            "cluster_n",
-            (-(-problem.n // tile_n) % cluster_n == 0) & (ctas <= sms),
-            "must divide ceil(n / tile_n): no CTA of a cluster may lie wholly outside",
         ),
     )
 

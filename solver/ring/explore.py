@@ -3,8 +3,8 @@
 Any programs of ``solver.ring.steps`` can be checked, the description's or those taken from a
 compiled kernel. What is found: a deadlock; a slot, buffer or flag that is read before it is
 written, or overwritten before or while it is read; an arrival beyond a phase's count; a barrier
-used before it is initialised; a CTA that leaves while its peer, or TMA, still needs it. Each comes
-with the steps that lead there.
+used before it is initialised; a unit's sum that is not its own products'; a CTA that leaves while
+its peer, or TMA, still needs it. Each comes with the steps that lead there.
 
 The ring and the epilogue meet in the order of a MATH warp's steps alone, and are searched one
 after the other, each with the barriers of the whole block and cluster; that no warp waits in the
@@ -14,7 +14,7 @@ one for a warp that waits in the other is part of the induction (``solver.z3_rin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
 from typing import Protocol, TypeVar
@@ -104,28 +104,36 @@ def _trace(before: Mapping[S, tuple[S, Move] | None], state: S, *last: Move) -> 
 
 def explore_cta(cta: Cta, units: Sequence[Unit]) -> Fault | int:
     """Both searches of the description's own programs, of its CTA or of both of its cluster."""
-    return explore([cta.programs(units)] * cta.ring.ctas, cta.ring.copies)
+    iterations = [unit.iterations for unit in units]
+    return explore([cta.programs(units)] * cta.ring.ctas, cta.ring.copies, iterations)
 
 
-def explore(ctas: Sequence[Programs], copies: int, *, every_order: bool = False) -> Fault | int:
+def explore(
+    ctas: Sequence[Programs],
+    copies: int,
+    units: Sequence[int] | None = None,
+    *,
+    every_order: bool = False,
+) -> Fault | int:
     """The first fault of either search, or the number of states of both.
 
     ``ctas`` are the programs of the one CTA, or of both of a cluster; ``copies`` land in a slot of
-    one on each visit. ``every_order`` leaves out none that ``Machine`` can tell to show nothing
-    new. Raises TooManyStates.
+    one on each visit; ``units`` are the k-iterations of each unit, without which sums are not
+    looked at. ``every_order`` leaves out none that ``Machine`` can tell to show nothing new. Raises
+    TooManyStates.
     """
     found = explore_epilogue(ctas[0], every_order=every_order)
     if isinstance(found, Fault):
         return found
-    more = explore_ring(ctas, copies, every_order=every_order)
+    more = explore_ring(ctas, copies, units, every_order=every_order)
     return more if isinstance(more, Fault) else found + more
 
 
 def explore_epilogue(programs: Programs, *, every_order: bool = False) -> Fault | int:
-    """A CTA's search without the ring. Warpgroups meet at the barriers that all of them share;
-    within one, each warp counts. Raises TooManyStates."""
+    """A CTA's search without the ring. Warpgroups meet at the barriers that they share; within
+    one, each warp counts. Raises TooManyStates."""
     states = 0
-    for warpgroup in sorted({w for w in map(_warpgroup, programs) if w is not None}):
+    for warpgroup in sorted({w for w in map(warpgroup_of, programs) if w is not None}):
         found = search(Machine(_epilogue(programs, warpgroup), 1, every_order=every_order))
         if isinstance(found, Fault):
             return found
@@ -134,13 +142,17 @@ def explore_epilogue(programs: Programs, *, every_order: bool = False) -> Fault 
 
 
 def explore_ring(
-    ctas: Sequence[Programs], copies: int, *, every_order: bool = False
+    ctas: Sequence[Programs],
+    copies: int,
+    units: Sequence[int] | None = None,
+    *,
+    every_order: bool = False,
 ) -> Fault | int:
     """The search of the ring alone, of one CTA or both of a cluster. Raises TooManyStates."""
     groups = [
         group for rank, programs in enumerate(ctas) for group in _ring(programs, rank, len(ctas))
     ]
-    return search(Machine(groups, copies, every_order=every_order))
+    return search(Machine(groups, copies, units=units, every_order=every_order))
 
 
 def _ring(programs: Programs, rank: int, ctas: int) -> list[Warps]:
@@ -149,8 +161,8 @@ def _ring(programs: Programs, rank: int, ctas: int) -> list[Warps]:
     kept: list[Warps] = []
     apart = 1 if ctas == 1 else 0
     for name, program in programs.items():
-        steps = tuple(step for step in program if _works_ring(step.op))
-        math = _warpgroup(name) is not None
+        math = warpgroup_of(name) is not None
+        steps = tuple(step for step in program if _works_ring(step.op, math))
         if len(kept) > apart and math and kept[-1].steps == steps:
             kept[-1] = replace(kept[-1], count=kept[-1].count + 1)
         else:
@@ -160,34 +172,43 @@ def _ring(programs: Programs, rank: int, ctas: int) -> list[Warps]:
 
 def _epilogue(programs: Programs, warpgroup: int) -> list[Warps]:
     """A CTA's warps without the ring: a warpgroup's storing warp, another one, its last two
-    together, and all others at what they have in common with them."""
+    together, and all others at what they have in common with them: together, but for the first of
+    a warpgroup that takes one of this one's own barriers."""
+    own = {name for name in programs if warpgroup_of(name) == warpgroup}
+    shared = {WHOLE_BLOCK, REDUCE_BARRIER}
+    named = {
+        step.op.id for name in own for step in programs[name] if isinstance(step.op, Sync)
+    } - shared
     kept: list[Warps] = []
     for name, program in programs.items():
-        own = _warpgroup(name)
-        here = own == warpgroup
-        steps = tuple(step for step in program if _stores(step.op, everything=here))
-        if len(kept) > (2 if here else 0) and kept[-1].steps == steps and own == kept[-1].warpgroup:
+        steps = tuple(step for step in program if _stores(step.op, named | shared, name in own))
+        mixes = any(isinstance(step.op, Sync) and step.op.id in named for step in steps)
+        apart = 2 if name in own else int(mixes)
+        of = warpgroup_of(name)
+        together = sum(warps.warpgroup == of for warps in kept) > apart
+        if together and kept[-1].steps == steps:
             kept[-1] = replace(kept[-1], count=kept[-1].count + 1)
         else:
-            kept.append(Warps(name, steps, warpgroup=own))
+            kept.append(Warps(name, steps, warpgroup=of))
     return kept
 
 
-def _works_ring(op: Op) -> bool:
+def _works_ring(op: Op, math: bool) -> bool:
     common = isinstance(op, Sync) and op.id == WHOLE_BLOCK
-    return common or op == INIT_FENCE or isinstance(op, (*RING, Init, ClusterArrive, ClusterWait))
+    parts = isinstance(op, (*RING, Init, ClusterArrive, ClusterWait))
+    return common or parts or op == INIT_FENCE or (op == ASYNC_FENCE and not math)
 
 
-def _stores(op: Op, everything: bool) -> bool:
+def _stores(op: Op, barriers: Set[int], everything: bool) -> bool:
     if isinstance(op, Sync):
-        return everything or op.id in (WHOLE_BLOCK, REDUCE_BARRIER)
+        return op.id in barriers
     if isinstance(op, ClusterArrive | ClusterWait | StoreFlag | LoadFlag):
         return True
     buffers = (Fill, ReadFilled, Stage, ReadStaged, Store, StoreCommit, StoreWait)
     return everything and (op == ASYNC_FENCE or isinstance(op, buffers))
 
 
-def _warpgroup(name: str) -> int | None:
+def warpgroup_of(name: str) -> int | None:
     """The warpgroup of a MATH warp, from its name."""
     role, _, number = name.partition("math")
     return None if role else int(number) // WARPGROUP_WARPS

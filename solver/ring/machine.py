@@ -4,9 +4,9 @@ An mbarrier is played as the hardware has it: a phase completes when its arrival
 as many bytes were delivered as were announced, in whatever order; a wait passes while the current
 phase has the other parity, whichever phase that is, so that a barrier that runs a whole turn ahead
 is seen for what it is. Copies land at any time after they were started, in each CTA on its own;
-products and TMA stores read their slot or buffer until they are waited for. A thread that has
-exited counts as arrived at the cluster's barrier, and a CTA whose warps have all exited has no
-shared memory.
+products and TMA stores read their slot or buffer until they are waited for. A named barrier lets
+any warps pass that are at it, as many as it takes. A thread that has exited counts as arrived at
+the cluster's barrier, and a CTA whose warps have all exited has no shared memory.
 
 Not every order of steps needs to be played to see what can go wrong. A step that ends no phase,
 frees nothing and lets no CTA exit commutes with whatever the others can do before it, or, played
@@ -16,11 +16,12 @@ their slot, so that it is played together with the step after it, as late as can
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TypeVar
 
-from solver.ring.state import Barrier, Fault, Flight, Move, State, Warps, replaced
+from solver.ring.history import ANY, Unfenced, history
+from solver.ring.state import Barrier, Fault, Flight, Move, State, Warps, parties, replaced
 from solver.ring.steps import (
     ASYNC_FENCE,
     INIT_FENCE,
@@ -34,7 +35,6 @@ from solver.ring.steps import (
     Multiply,
     MultiplyWait,
     Op,
-    Program,
     ReadFilled,
     ReadStaged,
     Stage,
@@ -50,24 +50,24 @@ from solver.ring.steps import (
 
 T = TypeVar("T")
 Moved = tuple[Move, State | Fault]
-Key = tuple[type[Op], int]
-
-
-class _Unfenced(Op):
-    """A Stage that no fence has followed yet: what ``_counted`` counts, no step of a program."""
-
-
-_COUNTED = (Multiply, Fill, Stage, StoreFlag, LoadFlag, ClusterArrive)
 
 
 class Machine:
     """Groups of warps over their CTAs' barriers, slots and buffers.
 
-    ``copies`` is the number of bulk copies that fill a slot; ``every_order`` plays also the
-    orders that show nothing new.
+    ``copies`` is the number of bulk copies that fill a slot; ``units`` are the k-iterations of
+    each unit of work, without which sums are not looked at; ``every_order`` plays also the orders
+    that show nothing new.
     """
 
-    def __init__(self, groups: Sequence[Warps], copies: int, *, every_order: bool = False) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Warps],
+        copies: int,
+        *,
+        units: Sequence[int] | None = None,
+        every_order: bool = False,
+    ) -> None:
         self._groups = groups
         self._copies = copies
         self._every_order = every_order
@@ -79,8 +79,15 @@ class Machine:
         self._names = sorted(names)
         self._number = {name: i for i, name in enumerate(self._names)}
         self._counts, self._fenced = self._initialised(groups)
-        # What each group has done before each of its steps, and at its end.
-        self._done = [_counted(group.steps) for group in groups]
+        self._done = [history(group.steps) for group in groups]
+        # The k-iterations that begin a unit, and at the end how many there are.
+        self._begins = () if units is None else (0, *accumulate(units))
+        # How many warps ever come to a named barrier of a CTA.
+        self._come = {
+            (cta, number): sum(g.count for g in groups if g.cta == cta and _comes(g, number))
+            for cta in range(self._ctas)
+            for number in {op.id for op in ops if isinstance(op, Sync)}
+        }
         self._length = [len(group.steps) for group in groups]
         self._of_cta = [[i for i, g in enumerate(groups) if g.cta == c] for c in range(self._ctas)]
         self._readers = [
@@ -101,20 +108,23 @@ class Machine:
         )
 
     def _initialised(self, groups: Sequence[Warps]) -> tuple[dict[int, int], set[int]]:
-        """What each barrier is initialised for, and which are with a fence before others meet."""
+        """What each barrier is initialised for, and which are with both fences, for other threads
+        and for TMA, before others meet."""
         counts: dict[int, int] = {}
         fenced: set[int] = set()
         for group in groups:
-            fresh: set[int] = set()
+            unfenced: dict[int, dict[Op, int]] = {}
             for step in group.steps:
                 if isinstance(step.op, Init):
                     number = self._barrier(group.cta, step.op.barrier)
                     counts[number] = step.op.count
-                    fresh.add(number)
-                elif step.op == INIT_FENCE:
-                    fenced |= fresh
+                    unfenced[number] = dict.fromkeys((INIT_FENCE, ASYNC_FENCE), step.lanes)
+                elif step.op in (INIT_FENCE, ASYNC_FENCE):
+                    for lanes in unfenced.values():
+                        lanes[step.op] &= ~step.lanes
+                    fenced |= {n for n, lanes in unfenced.items() if not any(lanes.values())}
                 elif isinstance(step.op, Sync | ClusterArrive):
-                    fresh = set()
+                    unfenced = {}
         return counts, fenced
 
     def moves(self, state: State) -> Iterator[Moved]:
@@ -126,9 +136,7 @@ class Machine:
             if copy not in state.copies[:at]:
                 yield self._land(state, at, copy)
         for i in range(len(self._groups)):
-            moved = self._move(state, i)
-            if moved is not None:
-                yield moved
+            yield from self._moves_of(state, i)
 
     def _at_once(self, state: State) -> Moved | None:
         """A step that may as well be the next and only one."""
@@ -141,7 +149,9 @@ class Machine:
                 continue
             step = group.steps[at]
             match step.op:
-                case Load() | Multiply() | Sync() | ClusterArrive():
+                case Load() | Multiply() | ClusterArrive():
+                    pass
+                case Sync(number, warps) if self._come[group.cta, number] == warps:
                     pass
                 case Arrive(barrier, tx_bytes, peer=False):
                     times = step.count * group.count
@@ -150,19 +160,24 @@ class Machine:
                         continue
                 case _:
                     continue
-            moved = self._move(state, i)
+            moved = next(self._moves_of(state, i), None)
             if moved is not None:
                 return moved
         return None
 
-    def _move(self, state: State, i: int) -> Moved | None:
-        """Group ``i``'s next step and what comes of it; None where it must wait."""
-        group = self._groups[i]
+    def _moves_of(self, state: State, i: int) -> Iterator[Moved]:
+        """Group ``i``'s next step and what comes of it, nothing where it must wait; at a named
+        barrier with each of the groups that it may leave with, being the first of them."""
         if state.at[i] == self._length[i]:
-            return None
-        step = group.steps[state.at[i]]
+            return
+        step = self._groups[i].steps[state.at[i]]
         if isinstance(step.op, Sync):
-            return self._sync(state, i, step.op)
+            yield from self._sync(state, i, step.op)
+        elif (moved := self._move(state, i, step)) is not None:
+            yield moved
+
+    def _move(self, state: State, i: int, step: Step) -> Moved | None:
+        group = self._groups[i]
         result = self._take(state, i, step)
         if result is None:
             return None
@@ -197,6 +212,11 @@ class Machine:
                 landed = state.landed[cta * self._slots + slot]
                 if any(landed != visit * self._copies for visit in visits):
                     return Fault("left too early", f"slot {slot} was loaded for nobody")
+            for r in readers if self._begins else ():
+                done, wanted = self._before(state, r, Multiply), self._begins[-1]
+                if done != wanted:
+                    words_ = f"{self._groups[r].name} has summed {done} slots, not {wanted}"
+                    return Fault("wrong sum", words_)
         return None
 
     # ---- one step of one group
@@ -215,8 +235,8 @@ class Machine:
                 return self._arrive(state, i, step, cta ^ 1 if peer else cta, barrier, tx_bytes)
             case Load():
                 return self._load(state, i, step, step.op)
-            case Multiply(slot):
-                return self._multiply(state, i, cta, slot)
+            case Multiply(slot, fresh):
+                return self._multiply(state, i, cta, slot, fresh)
             case MultiplyWait(pending):
                 kept = _last(state.running[i], pending)
                 return self._advance(state._replace(running=replaced(state.running, i, kept)), i)
@@ -245,22 +265,24 @@ class Machine:
             return Fault("left too early", words_)
         return state._replace(at=replaced(state.at, i, at))
 
-    def _sync(self, state: State, i: int, op: Sync) -> Moved | None:
-        """All warps that a named barrier takes leave it together."""
+    def _sync(self, state: State, i: int, op: Sync) -> Iterator[Moved]:
+        """Warps that leave a named barrier together."""
         cta = self._groups[i].cta
-        here = [
-            j
+        here = {
+            j: self._groups[j].count
             for j in self._of_cta[cta]
             if state.at[j] < self._length[j] and self._groups[j].steps[state.at[j]].op == op
-        ]
-        if here[0] != i or sum(self._groups[j].count for j in here) != op.warps:
-            return None
-        after: State | Fault = state
-        for j in here:
-            if isinstance(after, State):
-                after = self._advance(after, j)
+        }
         where = f" of CTA {cta}" if self._ctas > 1 else ""
-        return Move(f"{op.warps} warps", f"leave barrier {op.id}{where}"), after
+        for party in parties(i, here, op.warps):
+            after: State | Fault = state
+            for j in party:
+                if isinstance(after, State):
+                    after = self._advance(after, j)
+            who = f"{op.warps} warps"
+            if self._come[cta, op.id] != op.warps:
+                who = ", ".join(_count(self._groups[j]) for j in party)
+            yield Move(who, f"leave barrier {op.id}{where}"), after
 
     def _cluster_is_here(self, state: State, i: int) -> bool:
         arrived = self._before(state, i, ClusterArrive)
@@ -350,7 +372,10 @@ class Machine:
         )
         return move, self._signal(rest, copy.barrier, 0, -copy.tx_bytes)
 
-    def _multiply(self, state: State, i: int, cta: int, slot: int) -> State | Fault:
+    def _multiply(self, state: State, i: int, cta: int, slot: int, fresh: bool) -> State | Fault:
+        if self._begins and fresh != (self._before(state, i, Multiply) in self._begins):
+            does = "drops the sums of its own unit" if fresh else "is added to another unit's sums"
+            return Fault("wrong sum", f"slot {slot}, by {self._groups[i].name}, {does}")
         visit = self._before(state, i, Multiply, slot)
         expected = (visit + 1) * self._copies
         landed = state.landed[cta * self._slots + slot]
@@ -387,7 +412,7 @@ class Machine:
                     return Fault(
                         when, f"buffer {buffer}: {other}'s part is not what {me.name} takes"
                     )
-            if isinstance(op, Store) and self._before(state, j, _Unfenced, buffer):
+            if isinstance(op, Store) and self._before(state, j, Unfenced, buffer):
                 words_ = f"{other} has not fenced what it staged in buffer {buffer}"
                 return Fault("read before written", words_)
         if isinstance(op, Store):
@@ -403,7 +428,7 @@ class Machine:
         kind = "read before written" if written <= mine else "overwritten before read"
         return Fault(kind, f"the flag, by {self._groups[i].name}")
 
-    def _before(self, state: State, i: int, kind: type[Op], of: int = -1) -> int:
+    def _before(self, state: State, i: int, kind: type[Op], of: int = ANY) -> int:
         """How many operations of a kind group ``i`` has done, of a slot or buffer."""
         return self._done[i][state.at[i]][kind, of]
 
@@ -412,23 +437,9 @@ def _last(items: tuple[T, ...], count: int) -> tuple[T, ...]:
     return items[max(0, len(items) - count) :]
 
 
-def _counted(steps: Program) -> list[Counter[Key]]:
-    """What was done before each step, and at the end, by kind and by slot or buffer.
+def _comes(group: Warps, number: int) -> bool:
+    return any(isinstance(step.op, Sync) and step.op.id == number for step in group.steps)
 
-    Under _Unfenced: Stages of a buffer that this warp has not made visible to TMA yet.
-    """
-    seen: Counter[Key] = Counter()
-    counted = [Counter(seen)]
-    for step in steps:
-        op = step.op
-        if isinstance(op, _COUNTED):
-            of = op.slot if isinstance(op, Multiply) else -1
-            of = op.buffer if isinstance(op, Fill | Stage) else of
-            seen[type(op), of] += 1
-        if isinstance(op, Stage):
-            seen[_Unfenced, op.buffer] += 1
-        if op == ASYNC_FENCE:
-            for key in [key for key in seen if key[0] is _Unfenced]:
-                del seen[key]
-        counted.append(Counter(seen))
-    return counted
+
+def _count(group: Warps) -> str:
+    return group.name if group.count == 1 else f"{group.count} warps from {group.name} on"

@@ -13,13 +13,13 @@ and a counter that is not zero again at the end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from solver.ring.cta import WHOLE_BLOCK, Cta
 from solver.ring.epilogue import Unit
-from solver.ring.explore import Programs, search
-from solver.ring.state import Fault, Move, Warps, replaced
+from solver.ring.explore import Programs, search, warpgroup_of
+from solver.ring.state import Fault, Move, Warps, parties, replaced
 from solver.ring.steps import (
     GPU_FENCE,
     CountTile,
@@ -81,13 +81,13 @@ def explore_tile(ctas: Sequence[Sequence[Programs]]) -> Fault | int:
                 tuple(step for step in programs[name] if _counts(step.op))
                 for programs in (last, otherwise)
             )
-            if len(groups) > first + 1 and groups[-1].warps.steps == steps:
-                before = groups[-1].warps
-                groups[-1] = _Both(
-                    Warps(before.name, steps, before.count + 1, rank), groups[-1].otherwise
-                )
+            warps = Warps(f"CTA {rank} {name}", steps, 1, rank, warpgroup_of(name))
+            before = groups[-1].warps if len(groups) > first + 1 else None
+            if before and before.steps == steps and before.warpgroup == warps.warpgroup:
+                more = replace(before, count=before.count + 1)
+                groups[-1] = _Both(more, groups[-1].otherwise)
             elif steps:
-                groups.append(_Both(Warps(f"CTA {rank} {name}", steps, cta=rank), others))
+                groups.append(_Both(warps, others))
     return search(_Machine(groups))
 
 
@@ -124,9 +124,7 @@ class _Machine:
         for i, both in enumerate(self._groups):
             if alone and both.warps.cta != alone[0]:
                 continue
-            moved = self._move(state, i)
-            if moved is not None:
-                yield moved
+            yield from self._moves_of(state, i)
 
     def _at_count(self, state: _State, rank: int) -> tuple[bool, bool]:
         """Whether the CTA can move, and whether it may count next."""
@@ -135,24 +133,30 @@ class _Machine:
             program = self._program(both, state.groups[i])
             if both.warps.cta == rank and state.groups[i].at < len(program):
                 counts |= isinstance(program[state.groups[i].at].op, CountTile)
-                can_move |= self._move(state, i) is not None
+                can_move |= next(self._moves_of(state, i), None) is not None
         return can_move, counts
 
     @staticmethod
     def _program(both: _Both, group: _Group) -> Program:
         return both.warps.steps if group.last else both.otherwise
 
-    def _move(self, state: _State, i: int) -> tuple[Move, _State | Fault] | None:
+    def _moves_of(self, state: _State, i: int) -> Iterator[tuple[Move, _State | Fault]]:
         both, group = self._groups[i], state.groups[i]
-        cta, program = both.warps.cta, self._program(both, group)
+        program = self._program(both, group)
         if group.at == len(program):
-            return None
+            return
         step = program[group.at]
+        if isinstance(step.op, Sync):
+            yield from self._sync(state, i, step.op)
+        else:
+            yield self._move(state, i, step)
+
+    def _move(self, state: _State, i: int, step: Step) -> tuple[Move, _State | Fault]:
+        both, group = self._groups[i], state.groups[i]
+        cta = both.warps.cta
         move = Move(both.warps.name, words(step))
         after = group._replace(at=group.at + 1)
         match step.op:
-            case Sync():
-                return self._sync(state, i, step.op)
             case StorePartial():
                 after = after._replace(seen=group.seen | 1 << i)
             case LoadPartial():
@@ -181,23 +185,22 @@ class _Machine:
                 after = after._replace(seen=seen, taken=0, fenced=seen)
         return move, state._replace(groups=replaced(state.groups, i, after))
 
-    def _sync(self, state: _State, i: int, op: Sync) -> tuple[Move, _State | Fault] | None:
+    def _sync(self, state: _State, i: int, op: Sync) -> Iterator[tuple[Move, _State | Fault]]:
         cta = self._groups[i].warps.cta
-        here = [
-            j
+        here = {
+            j: both.warps.count
             for j, (both, group) in enumerate(zip(self._groups, state.groups, strict=True))
             if both.warps.cta == cta
             and group.at < len(program := self._program(both, group))
             and program[group.at].op == op
-        ]
-        if here[0] != i or sum(self._groups[j].warps.count for j in here) != op.warps:
-            return None
-        seen = 0
-        for j in here:
-            seen |= state.groups[j].seen
-        groups = tuple(
-            group._replace(at=group.at + 1, seen=group.seen | seen) if j in here else group
-            for j, group in enumerate(state.groups)
-        )
+        }
         move = Move(f"{op.warps} warps", f"leave barrier {op.id} of CTA {cta}")
-        return move, state._replace(groups=groups)
+        for party in parties(i, here, op.warps):
+            seen = 0
+            for j in party:
+                seen |= state.groups[j].seen
+            groups = tuple(
+                group._replace(at=group.at + 1, seen=group.seen | seen) if j in party else group
+                for j, group in enumerate(state.groups)
+            )
+            yield move, state._replace(groups=groups)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from solver.ring.steps import Program
@@ -76,6 +78,16 @@ class State(NamedTuple):
     landed: tuple[int, ...]
     running: tuple[tuple[int, ...], ...]
     stores: tuple[tuple[tuple[int, bool], ...], ...]
+
+
+def parties(first: int, warps: Mapping[int, int], total: int) -> Iterator[tuple[int, ...]]:
+    """Every set of groups that has ``total`` warps and ``first`` for its lowest; ``warps`` are
+    those of each group. A named barrier lets such a set pass, whichever it is."""
+    others = [group for group in warps if group > first]
+    for size in range(len(others) + 1):
+        for more in combinations(others, size):
+            if sum(warps[group] for group in (first, *more)) == total:
+                yield first, *more
 
 
 def replaced(items: tuple[T, ...], i: int, value: T) -> tuple[T, ...]:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from solver.errors import InvalidInput
+from solver.limits import shortened
 from solver.problem import Problem
 
 SIZES = ("m", "n", "k")
 NAMES = ("dtype", "layout", "out_dtype")
 OPTIONAL = tuple(field.name for field in fields(Problem) if field.name not in SIZES)
-LONGEST_SHOWN = 60
 
 
 def suite_names() -> tuple[str, ...]:
@@ -93,8 +93,7 @@ def _rows(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _shown(row: list[str]) -> str:
     """A row in a message, cut where it is long."""
-    text = repr(",".join(row))
-    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
+    return shortened(repr(",".join(row)))
 
 
 def _problem(name: str, line: int, header: list[str], row: list[str]) -> Problem:

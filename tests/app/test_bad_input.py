@@ -133,6 +133,33 @@ def test_a_wide_output_may_be_off_by_fewer_elements(client: TestClient) -> None:
     assert error == {"field": "c_offset", "message": "must be between 0 and 3, got 4"}
 
 
+def test_the_schema_says_what_a_wide_output_may_be_off_by(client: TestClient) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    described = [
+        shape["properties"]["c_offset"]["description"]
+        for name, shape in schemas.items()
+        if name.endswith("Request") and "c_offset" in shape["properties"]
+    ]
+    assert len(described) == 3
+    assert all("7 in bf16, 7 in fp16, 3 in fp32" in words for words in described)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("top_k", 65, "must be between 1 and 64, got 65"),
+        ("time_limit_ms", 0, "must be between 1 and 60000, got 0"),
+        ("divergence", 0.5, "must be between 1 and 32, got 0.5"),
+        ("cache", "hot", "must be one of cold, warm, got 'hot'"),
+    ],
+)
+def test_a_value_out_of_range_is_told_the_range_and_itself(
+    client: TestClient, field: str, value: Any, words: str
+) -> None:
+    (error,) = problem(client.post("/v1/optimize", json={**GOOD, field: value}), 422)["errors"]
+    assert error == {"field": field, "message": words}
+
+
 @pytest.mark.parametrize("field", ["m", "n", "k"])
 def test_a_missing_size_is_named_with_its_limit(client: TestClient, field: str) -> None:
     body = {name: value for name, value in GOOD.items() if name != field}

@@ -330,3 +330,33 @@ def test_any_locale_gets_its_answer(more: list[str]) -> None:
     done = shell("", words, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (HELP, ("z3", "fastapi", "uvicorn", "cupy")),
+        (VERSION, ("z3", "fastapi", "uvicorn", "cupy")),
+        (["bench", "protocol", "--help"], ("z3", "fastapi", "uvicorn", "cupy")),
+        (["optimize", "64", "64", "64", "--proof", "none"], ("z3", "fastapi", "uvicorn", "cupy")),
+        (["optimize", "64", "64", "64"], ("fastapi", "uvicorn", "cupy")),
+    ],
+)
+def test_a_command_waits_for_no_library_that_it_does_not_use(
+    words: list[str], unused: tuple[str, ...]
+) -> None:
+    program = f"""
+import sys
+from app.cli.main import main
+code = main({words})
+loaded = [name for name in {unused} if name in sys.modules]
+sys.exit(f"{{loaded}} loaded" if loaded else code)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from app.cli.main import main
 from app.problem_documents import KINDS, URN, ProblemDocument
 from app.schemas.questions import ConfigRequest, OptimizeRequest, ProblemRequest
+from solver.config import Config
+from solver.device import load_profile
+from solver.errors import IllegalConfig
+from solver.families import paper
+from solver.families import sm90_gemm as family
+from solver.families import sm90_gemm_legality as legality
+from solver.problem import Problem
 
 TEXT = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
@@ -88,3 +97,70 @@ def test_every_field_and_every_kind_of_problem_is_in_its_table() -> None:
     for kind in KINDS:
         assert f"| {kind.status} | " in section("## Errors")
         assert f"`{kind.type.removeprefix(URN)}`" in section("## Errors")
+
+
+def table_of_values() -> dict[str, list[str]]:
+    """The cells of each field of a configuration: its values in both families, its default."""
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", section("## A configuration"), re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+
+
+def numbers(cell: str) -> set[int]:
+    """The integers that a cell lists, ends of a range included."""
+    first, _, last = cell.partition(" to ")
+    return set(range(int(first), int(last) + 1)) if last else set(map(int, cell.split(", ")))
+
+
+TABLE = table_of_values()
+NUMBERS = [name for name in TABLE if name != "family"]
+TRIED = np.arange(400)
+
+
+def domain(**columns: Any) -> Any:
+    """Which of these columns of fields the Hopper family's domain has; the rest is usual."""
+    usual = Config(family.NAME, 64, 16, 64, 3).to_dict()
+    whole = np.broadcast_arrays(*(columns.get(name, usual[name]) for name in NUMBERS))
+    limits = legality.domain_limits(dict(zip(NUMBERS, whole, strict=True)))
+    return np.logical_and.reduce([np.broadcast_to(limit.holds, whole[0].shape) for limit in limits])
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_values_of_a_field_are_those_of_the_families(name: str) -> None:
+    ours, published, default, _ = TABLE[name]
+    shapes, clusters = np.array(family.TILE_SHAPES), np.array(family.CLUSTERS)
+    others = {
+        "tile_m": shapes[:, 0, None, None],
+        "math_warpgroups": shapes[:, 1, None, None],
+        "cluster_m": clusters[:, 0, None],
+        "cluster_n": clusters[:, 1, None],
+    }
+    allowed = domain(**others | {name: TRIED})
+    assert numbers(ours) == set(TRIED[allowed.any(axis=(0, 1))].tolist())
+
+    def is_published(value: int) -> bool:
+        config = dataclasses.replace(Config(paper.NAME, 64, 64, 64, 1), **{name: value})
+        try:
+            paper.check(config, Problem(512, 512, 512), load_profile("a100"))
+        except IllegalConfig:
+            return False
+        return True
+
+    assert numbers(published) == {int(value) for value in TRIED if is_published(int(value))}
+    field = ConfigRequest.model_fields[name]
+    assert default == ("required" if field.is_required() else str(field.default))
+
+
+def test_the_values_that_go_together_are_those_of_the_family() -> None:
+    text = " ".join(section("## A configuration").split())
+    for fields in (("tile_m", "math_warpgroups"), ("cluster_m", "cluster_n")):
+        listed = text.partition(f"(`{fields[0]}`, `{fields[1]}`) ")[2].partition(".")[0]
+        said = re.findall(r"\((\d+), (\d+)\)", listed.partition(", and (")[0])
+        first, second = fields
+        pairs = np.argwhere(domain(**{first: TRIED[:, None], second: TRIED}))
+        assert {(int(a), int(b)) for a, b in said} == set(map(tuple, pairs.tolist()))
+    assert f"at most {family.ACCUMULATORS_MAX} accumulators" in text
+    splits = " or ".join(map(str, family.ROLE_REGISTERS))
+    assert f"`register_split` takes {splits} MATH warpgroups" in text
+    steps = {legality.step_n("tt", "bf16"), legality.step_n("tn", "fp32"), 2 * family.BOX_STEP}
+    assert steps == {16}
+    assert "`tile_n` is a multiple of 16" in text

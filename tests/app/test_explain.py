@@ -15,6 +15,7 @@ CONSTRAINTS = {"smem_bytes": {"max": 65536}, "config": {"stages": {"max": 3}}}
 QUESTIONS = [
     SQUARE,
     {**SQUARE, "constraints": CONSTRAINTS},
+    {"m": 300, "n": 512, "k": 777, "layout": "tt", "c_offset": 1},
     {**SQUARE, "model": "paper", "device": "a6000", "proof": "none"},
     {
         "m": 128,
@@ -65,7 +66,7 @@ def test_a_constraint_that_binds_is_named_with_the_value_that_frees(client: Test
 
 
 def test_the_same_question_is_explained_in_the_same_bytes(client: TestClient) -> None:
-    first, second = (client.post("/v1/explain", json=QUESTIONS[2]) for _ in range(2))
+    first, second = (client.post("/v1/explain", json=QUESTIONS[3]) for _ in range(2))
     assert first.content == second.content
 
 

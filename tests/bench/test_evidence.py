@@ -9,12 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench import (
     evidence,
     gpu_hangs,
     gpu_large,
+    gpu_long_k,
     gpu_pairs,
     gpu_sanitize,
     gpu_soak,
@@ -23,13 +25,15 @@ from bench import (
 from bench.branch_pairs import on_sms, pairs
 from bench.branches import Pair
 from bench.evidence import Crew, begin, crew_parser_of, failure, parser_of, record
+from bench.evidence_page import long_k_line
 from bench.gpu_extremes import check_huge
 from bench.gpu_large import CHECKED, EXTREME, LargeFindings
 from bench.gpu_pairs import PairFindings, batches
 from bench.gpu_soak import SoakFindings, scalars, soaked
-from bench.gpu_work import CHECKSUM, check_pair, soak_pair
+from bench.gpu_work import CHECKSUM, check_pair, errors_of, long_sums, soak_pair
 from kernels import nvrtc
 from kernels.errors import GpuAbsent, NoKernelFamily
+from kernels.launch_plan import plan_launch
 from kernels.process import Outcome, OutcomeKind
 from solver.config import Config
 from solver.device import load_profile
@@ -42,7 +46,7 @@ DEVICE = load_profile("h200")
 PAIR = Pair(Problem(64, 64, 64), Config(family.NAME, 64, 64, 64, 3), 4)
 RIGHT = {"details": "", "draws": 1, "k_coverage": 1.0, "rel_error": 1e-3}
 WRONG = {**RIGHT, "details": "exact round: 1 of 4096 elements wrong"}
-SCRIPTS = (gpu_hangs, gpu_large, gpu_pairs, gpu_sanitize, gpu_soak, gpu_tests)
+SCRIPTS = (gpu_hangs, gpu_large, gpu_long_k, gpu_pairs, gpu_sanitize, gpu_soak, gpu_tests)
 HUNG = Outcome(OutcomeKind.TIMEOUT, 1.0, message="killed at its deadline of 60 s")
 
 
@@ -232,8 +236,62 @@ def test_the_record_of_large_problems_has_a_row_for_each() -> None:
     ]
 
 
+def test_long_sums_are_of_every_k_whole_and_split() -> None:
+    made = gpu_long_k.cases(gpu_long_k.K, DEVICE)
+    assert [(pair.problem.k, pair.config.split_k) for pair in made] == [
+        (k, split_k) for k in (4096, 16_384, 65_536) for split_k in (1, 4)
+    ]
+    for pair in made:
+        assert pair.problem == Problem(128, 128, pair.problem.k, out_dtype="fp32")
+        plan = plan_launch(pair.problem, pair.config, pair.sms)
+        assert plan.grid == pair.config.split_k
+
+
+def test_a_k_too_short_to_be_split_is_a_wrong_argument(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(evidence, "about", lambda commit: {"profile": "h200"})
+    with pytest.raises(SystemExit) as caught:
+        gpu_long_k.main(["--out", str(tmp_path / "record.json"), "--k", "4096", "64"])
+    assert caught.value.code == 2
+    assert "argument --k: split_k: must be at most ceil(k / tile_k); got 4" in (
+        capsys.readouterr().err
+    )
+
+
+def test_errors_are_relative_to_the_reference() -> None:
+    reference = np.array([[3.0, -4.0], [0.0, 5.0]])
+    bits = np.array([[3.0, -3.5], [0.0, 5.0]], np.float32).view(np.uint32)
+    rms = np.sqrt(50 / 4)
+    figures = errors_of(np, bits, reference)
+    assert figures == pytest.approx({"rel_error": 0.25 / rms, "max_error": 0.5 / rms})
+    nan = np.full((2, 2), np.nan, np.float32).view(np.uint32)
+    assert errors_of(np, nan, reference) == {"rel_error": None, "max_error": None}
+
+
+def test_the_record_of_long_sums_has_a_row_for_each_and_is_shown() -> None:
+    findings = gpu_long_k.LongFindings()
+    long, short = (gpu_long_k.cases([k], DEVICE) for k in (16_384, 4096))
+    theirs = {"library": "cuBLAS", "rel_error": 1.5e-6, "max_error": 8e-6}
+    value = {"rel_error": 4.5e-6, "max_error": 2e-5, "limit": 1e-5, "cublas": theirs, "details": ""}
+    findings.add((long[0], 1, "h200"), ok(value | {"details": "relative error"}))
+    findings.add((short[1], 1, "h200"), ok(value))
+    findings.add((short[0], 1, "h200"), HUNG)
+    made = findings.to_dict()
+    json.dumps(made, allow_nan=False)
+    assert [(row["k"], row["split_k"], row["reason"]) for row in made["rows"]] == [
+        (4096, 1, "timeout"),
+        (4096, 4, None),
+        (16_384, 1, "wrong_result"),
+    ]
+    shown = long_k_line(made)
+    assert "k = 4,096, split_k 1: no result" in shown
+    assert "k = 4,096, split_k 4: ours 4.5e-06, cuBLAS 1.5e-06" in shown
+    assert shown.endswith("; 2 failed.")
+
+
 def test_what_runs_in_a_gpu_process_can_be_sent_there() -> None:
-    functions = (check_pair, soak_pair, check_huge)
+    functions = (check_pair, soak_pair, long_sums, check_huge)
     assert all(function.__module__.startswith("bench.gpu_") for function in functions)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from bench import report
 from bench.evidence_page import evidence_part, read_evidence
 from kernels.bench_plan import problem_of
@@ -84,3 +86,10 @@ def test_a_compiler_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
     assert report.compile_line(record, keys) in report.PAGE.read_text("utf-8")
     for other in (record | {"source_hash": "0" * 64}, record | {"configs": keys - 1}):
         assert "was not run on these" in report.compile_line(other, keys)
+
+
+def test_records_of_different_copy_kernels_are_not_shown_together() -> None:
+    evidence = read_evidence(report.RESULTS / "h200")
+    evidence["large"]["copy_hash"], evidence["soak"]["copy_hash"] = "0" * 64, "1" * 64
+    with pytest.raises(SystemExit, match=r"copy\.cu"):
+        evidence_part(evidence, report.read_solver("protocol"))

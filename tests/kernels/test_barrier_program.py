@@ -242,7 +242,7 @@ def read(ptx: str, case: Case, elected: int = 0) -> BarrierProgram:
         ptx,
         case.plan,
         case.cta,
-        last_split=case.last,
+        last=(case.last,),
         alpha=case.alpha,
         beta=case.beta,
         elected=elected,

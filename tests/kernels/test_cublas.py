@@ -15,9 +15,9 @@ import kernels.cublas as comparison
 from kernels.bits import from_float32, to_float32
 from kernels.cublas import CublasAbsent, cublas_products
 from kernels.inputs import normal
-from kernels.numerics import numpy_product
 from kernels.placed import OperandSet, place_operands
 from solver.problem import LAYOUTS, Matrix, Problem
+from tests.kernels.numpy_reference import numpy_product
 from tests.kernels.test_checking import at
 
 STREAM = SimpleNamespace(ptr=77)
@@ -70,7 +70,7 @@ class FakeCublas(ModuleType):
         right = column_major(b, *((k, n) if op_b == self.CUBLAS_OP_N else (n, k)), ldb, b_type)
         left = left if op_a == self.CUBLAS_OP_N else left.T
         right = right if op_b == self.CUBLAS_OP_N else right.T
-        product = numpy_product(np, left, right.T, TYPES[a_type]).astype(np.float32)
+        product = numpy_product(left, right.T, TYPES[a_type]).astype(np.float32)
         column_major(c, m, n, ldc, c_type)[...] = from_float32(np, product, TYPES[c_type])
         assert (compute, algorithm) == (68, -1)
         self.calls += 1
@@ -123,7 +123,7 @@ def test_cublas_multiplies_the_sets_own_memory(
     assert library == "cuBLAS 130000 by CuPy 14.0"
     assert cublas.calls == 2
     for s in sets:
-        expected = numpy_product(np, s.a.view, s.b.view, dtype).astype(np.float32)
+        expected = numpy_product(s.a.view, s.b.view, dtype).astype(np.float32)
         got = to_float32(np, s.c.view, out)
         assert np.array_equal(got, to_float32(np, from_float32(np, expected, out), out))
         assert s.c.surroundings_changed() == 0

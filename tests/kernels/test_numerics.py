@@ -17,11 +17,11 @@ from kernels.numerics import (
     check_exact,
     check_statistical,
     exact_to,
-    numpy_product,
     rel_error_limit,
 )
 from kernels.placed import Placed, place
 from solver.problem import Matrix
+from tests.kernels.numpy_reference import numpy_product
 
 DTYPES = ["bf16", "fp16"]
 OUT_TYPES = ["bf16", "fp16", "fp32"]
@@ -58,8 +58,8 @@ def random_finding(
     out = out or dtype
     a = normal(np, m, k, dtype, SEED, stream=2)
     b = normal(np, n, k, dtype, SEED, stream=3)
-    reference = numpy_product(np, a, b, dtype)
-    magnitude = numpy_product(np, a & 0x7FFF, b & 0x7FFF, dtype)
+    reference = numpy_product(a, b, dtype)
+    magnitude = numpy_product(a & 0x7FFF, b & 0x7FFF, dtype)
     got = from_float32(np, reference.astype(np.float32), out)
     if spoil is not None:
         spoil(got, reference)
@@ -135,7 +135,7 @@ def test_the_exact_draws_with_alpha_and_beta_are_exact(dtype: str, out: str) -> 
     b = integers(np, n, k, 1, dtype, SEED, stream=1)
     c = to_float32(np, integers(np, m, n, C_BOUND, out, SEED, stream=0), out)
     for scaling in EXACT_SCALINGS:
-        expected = scaling.of(numpy_product(np, a, b, dtype), c)
+        expected = scaling.of(numpy_product(a, b, dtype), c)
         kept = to_float32(np, from_float32(np, expected.astype(np.float32), out), out)
         assert np.array_equal(kept, expected)
         assert len(np.unique(expected)) > 20
@@ -245,7 +245,7 @@ def test_inputs_fill_memory_of_any_strides() -> None:
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 8), (70, 33, 1032), (128, 64, 512)])
 def test_a_right_product_passes_both_checks(m: int, n: int, k: int, dtype: str, out: str) -> None:
     a, b = exact_inputs(m, n, k, dtype)
-    expected = numpy_product(np, a, b, dtype)
+    expected = numpy_product(a, b, dtype)
     assert exact_finding(run(expected, out, n + 3), expected, out).exact
     finding = random_finding(m, n, k, dtype, out=out)
     assert finding.exact
@@ -282,7 +282,7 @@ def test_sums_truncated_to_fp32_every_16_products_are_right(k: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_dropped_product_is_found_exactly(dtype: str) -> None:
     a, b = exact_inputs(64, 48, 4096, dtype)
-    expected = numpy_product(np, a, b, dtype)
+    expected = numpy_product(a, b, dtype)
     left, right = to_float32(np, a, dtype), to_float32(np, b, dtype)
     k = int(np.flatnonzero(left[17] * right[5])[0])
     dropped = expected.copy()
@@ -295,7 +295,7 @@ def test_one_dropped_product_is_found_exactly(dtype: str) -> None:
 def test_dropping_any_single_k_is_found_wherever_it_is() -> None:
     m, n, k = 64, 16, 2048
     a, b = exact_inputs(m, n, k, "bf16")
-    expected = numpy_product(np, a, b, "bf16")
+    expected = numpy_product(a, b, "bf16")
     left, right = to_float32(np, a, "bf16"), to_float32(np, b, "bf16")
     for lost in range(0, k, 37):
         spoiled = expected - np.outer(left[:, lost], right[:, lost])
@@ -305,14 +305,14 @@ def test_dropping_any_single_k_is_found_wherever_it_is() -> None:
 def test_a_wrong_k_tail_is_found() -> None:
     m, n, k = 64, 16, 1000
     a, b = exact_inputs(m, n, k, "bf16")
-    expected = numpy_product(np, a, b, "bf16")
-    without_tail = numpy_product(np, a[:, :960], b[:, :960], "bf16")
+    expected = numpy_product(a, b, "bf16")
+    without_tail = numpy_product(a[:, :960], b[:, :960], "bf16")
     assert exact_finding(run(without_tail, "bf16"), expected, "bf16").wrong > m
 
 
 def test_two_swapped_elements_are_found() -> None:
     a, b = exact_inputs(64, 48, 512, "bf16")
-    expected = numpy_product(np, a, b, "bf16")
+    expected = numpy_product(a, b, "bf16")
     swapped = expected.copy()
     row, column = np.argwhere(expected != expected[0, 0])[0]
     swapped[0, 0], swapped[row, column] = expected[row, column], expected[0, 0]
@@ -321,7 +321,7 @@ def test_two_swapped_elements_are_found() -> None:
 
 def test_an_unwritten_element_is_found_and_named() -> None:
     a, b = exact_inputs(8, 8, 64, "bf16")
-    expected = numpy_product(np, a, b, "bf16")
+    expected = numpy_product(a, b, "bf16")
     placed = run(expected, "bf16")
     placed.view[7, 7] = poison(placed.buffer)
     finding = exact_finding(placed, expected, "bf16")
@@ -384,7 +384,7 @@ def test_a_dropped_k_iteration_breaks_the_statistical_check() -> None:
     def spoil(got: Bits, reference: Bits) -> None:
         a = normal(np, 32, 2048, "bf16", SEED, stream=2)[:, :64]
         b = normal(np, 32, 2048, "bf16", SEED, stream=3)[:, :64]
-        short = reference - numpy_product(np, a, b, "bf16")
+        short = reference - numpy_product(a, b, "bf16")
         got[...] = from_float32(np, short.astype(np.float32), "bf16")
 
     finding = random_finding(32, 32, 2048, "bf16", spoil)

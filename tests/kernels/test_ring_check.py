@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from itertools import combinations, product
+from pathlib import Path
 
 import pytest
 
 from kernels.barrier_program import kernel_ptx
-from kernels.ring_check import (
-    Launch,
-    Mismatch,
-    check_kernel,
-    cta_of,
-    small_launches,
-    units_of,
-    without_type,
-)
+from kernels.launch_units import work_of
+from kernels.ptx_parser import PtxError
+from kernels.ring_check import ELSEWHERE, Mismatch, check_kernel, cta_of, without_type
+from kernels.ring_launches import Launch, small_launches, units_of
 from kernels.sources import headers
 from kernels.table import candidate_keys
+from solver.device import load_profile
 from solver.families import sm90_gemm as family
 from solver.problem import LAYOUTS
 from solver.ring.explore import explore_cta
@@ -41,38 +39,103 @@ def test_a_kernels_own_program_is_the_one_that_is_proved(key: family.CompileKey)
         prove_ring(cta_of(launch).ring)
 
 
+# ---- the launches that are read
+
+
+def features(launch: Launch) -> dict[str, object]:
+    """What a launch can differ in; of the ring's depth: the least, one more, or more than that."""
+    plan, config = launch.plan, launch.plan.config
+    return {
+        "cluster": (config.cluster_m, config.cluster_n),
+        "splits": config.split_k > 1,
+        "dma_warps": config.dma_warps,
+        "depth": min(config.stages - config.mma_in_flight, 4),
+        "by_tma": plan.c_by_tma,
+        "adds": launch.beta != 0,
+        "out": plan.problem.out,
+    }
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_launches_cover_clusters_splits_types_and_ways_to_store(layout: str) -> None:
-    launches = list(small_launches(replace(PLAIN, layout=layout)))
-    plans = [launch.plan for launch in launches]
-    configs = [plan.config for plan in plans]
-    assert {(c.cluster_m, c.cluster_n) for c in configs} == set(family.CLUSTERS)
-    assert {c.dma_warps for c in configs} == {1, 2}
-    assert len({c.stages for c in configs}) == 2
-    assert {(c.split_k > 1, launch.last) for c, launch in zip(configs, launches, strict=True)} == {
-        (False, True),
-        (True, True),
-        (True, False),
-    }
-    stores = {(each.plan.c_by_tma, each.plan.problem.out, each.beta) for each in launches}
-    assert {(by_tma, beta != 0) for by_tma, _, beta in stores} == {
-        (by_tma, adds) for by_tma in (True, False) for adds in (True, False)
-    }
-    assert {out for _, out, _ in stores} == {"bf16", "fp16", "fp32"}
-    assert all(plan.units == 2 * plan.grid for plan in plans)
+def test_any_two_of_what_launches_differ_in_meet_in_one_of_them(layout: str) -> None:
+    launches = [features(launch) for launch in small_launches(replace(PLAIN, layout=layout))]
+    assert len(launches) == 9
+    values = {name: {launch[name] for launch in launches} for name in launches[0]}
+    assert values["cluster"] == set(family.CLUSTERS)
+    assert [len(values[name]) for name in values] == [3, 2, 2, 3, 2, 2, 3]
+    for one, two in combinations(values, 2):
+        met = {(launch[one], launch[two]) for launch in launches}
+        assert met == set(product(values[one], values[two])), (one, two)
+    stores = {(x["out"] == "fp32", x["by_tma"], x["adds"]) for x in launches}
+    assert len(stores) == 7
+
+
+@pytest.mark.parametrize("key", [PLAIN, IN_FLIGHT, *SAMPLE], ids=lambda key: key.name)
+def test_rings_are_as_deep_as_fits_and_gone_round_by_one_unit(key: family.CompileKey) -> None:
+    plans = [launch.plan for launch in small_launches(key)]
+    most = max(plan.config.stages for plan in plans)
+    room = load_profile("h200").limit("smem_per_block_bytes")
+    assert all(plan.smem_bytes <= room for plan in plans)
+    deeper = replace(plans[0].config, stages=most + 1)
+    fits = int(family.smem_bytes(deeper.to_dict(), 2)) <= room
+    assert most == max(family.STAGES) or not fits
+    deepest = [launch for launch in small_launches(key) if launch.plan.config.stages == most]
+    units = [unit.iterations for x in deepest for cta in x.ctas for unit in units_of(x, cta)]
+    assert max(units) > most
+    for launch in small_launches(key):
+        for cta in launch.ctas:
+            of_cta = [unit.iterations for unit in units_of(launch, cta)]
+            assert len(of_cta) > 1
+            assert sum(of_cta) > launch.plan.config.stages
+
+
+def test_splits_of_two_and_five_are_not_all_as_long_and_a_cta_has_several() -> None:
+    split = [x for x in small_launches(PLAIN) if x.plan.config.split_k > 1]
+    assert {launch.plan.config.split_k for launch in split} == {2, 5}
+    for launch in split:
+        plan = launch.plan
+        every = [unit for cta in range(plan.grid) for unit in work_of(plan, cta)]
+        assert len({len(unit.iterations) for unit in every}) == 2
+        for cta in launch.ctas:
+            work = work_of(plan, cta)
+            assert len({unit.split for unit in work}) > 1
+            assert len({unit.tile for unit in work}) > 1
+            assert {unit.last for unit in units_of(launch, cta)} == {True, False}
+
+
+def test_rasters_end_in_a_cut_group_that_is_read() -> None:
+    rasters = [x.plan for x in small_launches(PLAIN) if x.plan.config.raster_group > 1]
+    assert {plan.config.stages for plan in rasters} > {3}
+    for plan in rasters:
+        rows = plan.tiles_m // plan.config.cluster_m
+        assert rows % plan.config.raster_group
+        last = work_of(plan, plan.grid - 1)[-1]
+        assert last.row == (plan.tiles_m - 1) * plan.config.tile_m
+
+
+def test_both_ends_of_a_grid_are_read_and_tiles_are_cut_in_both_axes() -> None:
+    launches = list(small_launches(PLAIN))
+    assert all(x.plan.grid > x.plan.cluster for x in launches)
+    ends = {launch.cta == 0 for launch in launches}
+    assert ends == {True, False}
+    assert all(launch.ctas[-1] == launch.plan.grid - 1 for launch in launches if launch.cta)
+    problems = [launch.plan.problem for launch in launches]
+    assert any(problem.m < PLAIN.tile_m for problem in problems)
+    assert any(problem.n < PLAIN.tile_n for problem in problems)
+    assert any(problem.c.pitch > problem.n for problem in problems)
     # One tile has warpgroups with nothing of it to store.
-    assert any(0 in unit.pieces for each in three_warpgroups() for unit in units_of(each, 0))
-
-
-def three_warpgroups() -> Iterator[Launch]:
-    return small_launches(family.CompileKey("bf16", "tn", 192, 16, 64, 3, 0, 0))
+    three = small_launches(family.CompileKey("bf16", "tn", 192, 16, 64, 3, 0, 0))
+    assert any(0 in unit.pieces for x in three for cta in x.ctas for unit in units_of(x, cta))
 
 
 def test_every_order_of_the_launches_that_are_compared_is_safe() -> None:
+    """At the least depth: that deeper rings are as safe is proved by induction."""
     for launch in small_launches(PLAIN):
-        first, second = units_of(launch, 0)
+        first, second = units_of(launch, launch.cta)[:2]
         units = [replace(first, iterations=3), replace(second, iterations=1)]
-        assert not isinstance(explore_cta(cta_of(launch), units), Fault)
+        cta = cta_of(launch)
+        least = replace(cta, ring=replace(cta.ring, slots=2 + cta.ring.lag))
+        assert not isinstance(explore_cta(least, units), Fault)
 
 
 def test_kernels_that_differ_in_the_operands_type_are_alike() -> None:
@@ -197,7 +260,7 @@ PLANTS = {
     "a split counted before all of it is stored": (
         COUNT,
         "  if (warpgroup == 0 && thread == 0) {",
-        "read before written",
+        "overwritten before read: the flag",
     ),
     "a flag read without a barrier": (
         SECOND_REDUCE,
@@ -214,6 +277,16 @@ PLANTS = {
         "    ptx::store_shared(memory.flag()",
         "read before written",
     ),
+    "a unit's first products added to the sums before": (
+        "cursor.slot, warpgroup, !first);",
+        "cursor.slot, warpgroup, 1);",
+        "wrong sum: slot 0, by math0, is added to another unit's sums",
+    ),
+    "a split without the k-iterations that are left over": (
+        "split * share + split * remainder / args.split_k",
+        "split * share",
+        "wrong sum: CTA 0 math0 has summed 4 slots, not 5",
+    ),
     "a whole-block barrier for the MATH warps'": (
         COUNT,
         COUNT.replace("ptx::named_barrier(kReduceBarrier, Shape::kMathThreads)", "__syncthreads()"),
@@ -222,9 +295,7 @@ PLANTS = {
 }  # fmt: skip
 
 
-@cache
-def planted(name: str) -> Mapping[str, str]:
-    old, new, _ = PLANTS[name]
+def planted(old: str, new: str) -> Mapping[str, str]:
     text = dict(headers())
     assert sum(source.count(old) for source in text.values()) == 1, "the source has moved on"
     return {file: source.replace(old, new) for file, source in text.items()}
@@ -232,12 +303,149 @@ def planted(name: str) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_an_error_planted_in_the_cuda_is_refuted_with_a_trace(name: str) -> None:
-    mismatch = first_mismatch(planted(name))
-    assert mismatch.consequence.startswith(PLANTS[name][2]), str(mismatch)
+    old, new, consequence = PLANTS[name]
+    mismatch = first_mismatch(planted(old, new))
+    assert mismatch.consequence.startswith(consequence), str(mismatch)
     assert "\n  1. " in mismatch.consequence
     assert mismatch.where in str(mismatch)
 
 
-def first_mismatch(text: Mapping[str, str]) -> Mismatch:
-    found = (mismatch for _, mismatch in check_kernel(PLAIN, text) if mismatch is not None)
+def test_a_named_barrier_of_two_warpgroups_is_refuted_with_a_trace() -> None:
+    old = "unit.column + column_offset, 1 + warpgroup, thread);"
+    text = planted(old, old.replace("1 + warpgroup", "1"))
+    mismatch = first_mismatch(text, replace(IN_FLIGHT, tile_m=128, math_warpgroups=2))
+    assert mismatch.expected == "Sync(id=2, warps=4) by the warp"
+    assert mismatch.consequence.startswith("read before written: buffer 0")
+    assert "math0, 3 warps from math5 on: leave barrier 1" in mismatch.consequence
+
+
+STORE = "ptx::tma_store(map_c, staging, column, row);"
+ITERATION = "const int k = iteration * Shape::kTileK;"
+INSIDE = "if (r < rows && at < columns) {"
+PLACE_PLANTS = {
+    "every split the first's part of k": (
+        ITERATION,
+        ITERATION.replace("iteration *", "(iteration - unit.k_begin) *"),
+        r"row=256, column=128\) by lane 0, found .* row=256, column=0\) by lane 0\n" + ELSEWHERE,
+    ),
+    "A of the first tile": ("first_a, k, unit.row);", "first_a, k, 0);", ELSEWHERE),
+    "B of the next tile": (
+        "first_b, k, unit.column);",
+        "first_b, k, unit.column + Shape::kTileN);",
+        ELSEWHERE,
+    ),
+    "a box of C at the next columns": (STORE, STORE.replace("column,", "column + 8,"), ELSEWHERE),
+    "the first tile's counter": ("args.counters + unit.tile", "args.counters", ELSEWHERE),
+    "the first units for every CTA": (
+        "return blockIdx.x >> is_clustered(args);",
+        "return 0;",
+        ELSEWHERE,
+    ),
+    "the next CTA's units": (
+        "return gridDim.x >> is_clustered(args);",
+        "return 1;",
+        "wrong sum: math0 has summed 15 slots, not 10",
+    ),
+    "rows of a whole group in the last": (
+        "first_row + within % rows",
+        "first_row + within % group",
+        r"expected Stage\(.*\nsearched: more than",
+    ),
+    "barriers of four slots": (
+        "if (lane < args.stages) {",
+        "if (lane < smaller(args.stages, 4)) {",
+        "used before it is initialised: empty",
+    ),
+    "a ring of four slots": (
+        "if (++slot == stages) {",
+        "if (++slot == smaller(stages, 4)) {",
+        r"expected Wait\(barrier='full\[4\]'",
+    ),
+    "a last split that counts two": (
+        "static_cast<u32>(args.split_k - 1);",
+        "1;",
+        r"expected CountAt\(last=4, tile=0\).*\nread before written: the partial sums",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACE_PLANTS)
+def test_an_error_of_place_planted_in_the_cuda_is_refuted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solver.ring.explore.STATES_MAX", 20_000)
+    old, new, words = PLACE_PLANTS[name]
+    mismatch = str(first_mismatch(planted(old, new)))
+    assert re.search(words, mismatch), mismatch
+
+
+REFUSED_PLANTS = {
+    "every split's sums in one place": (
+        "float* own = first + unit.split * kTileFloats;",
+        "float* own = first;",
+        "is not where this partial sum belongs",
+    ),
+    "every tile's sums in one place": (
+        "static_cast<i64>(unit.tile) * args.split_k * kTileFloats",
+        "0 * kTileFloats",
+        "is not where this partial sum belongs",
+    ),
+    "the first split's sums read for all": (
+        "++split, first += kTileFloats",
+        "++split",
+        "is not the next of its tile's partial sums",
+    ),
+    "sums in the order of their coming": (
+        "++split, first += kTileFloats",
+        "++split, first += (split + unit.split) % args.split_k * kTileFloats",
+        "is not the next of its tile's partial sums",
+    ),
+    "the last split's sums left out": (
+        "for (int split = 0; split < args.split_k; ++split",
+        "for (int split = 1; split < args.split_k; ++split",
+        "partial sums are left unfinished",
+    ),
+    "two CTAs of a cluster at each other's tiles": (
+        "* args.cluster_m + rank_m())",
+        "* args.cluster_m + (args.cluster_m - 1 - rank_m()))",
+        "is not an element of the piece that is in the buffer",
+    ),
+    "rows of C without the gap after them": (
+        "Element* element = c + r * args.ldc + at;",
+        "Element* element = c + r * i64(args.n) + at;",
+        "is not an element of the piece that is in the buffer",
+    ),
+    "a last column left out": (
+        INSIDE,
+        INSIDE.replace("columns)", "columns - 1)"),
+        r"Elements: C's element \d+, 15 0 times, not 1",
+    ),
+    "elements of a row stored at the next": (
+        "static_cast<i64>(row) * args.ldc",
+        "static_cast<i64>(row + 1) * args.ldc",
+        "where the element that was taken belongs|the piece that is in the buffer",
+    ),
+    "a piece without its swizzle": (
+        "((piece + right) ^ swizzle) * 16",
+        "(piece + right) * 16",
+        "is not where its row of 32 bytes goes on",
+    ),
+}
+
+
+def test_the_docs_count_the_errors_that_are_planted() -> None:
+    count = len(PLANTS) + len(PLACE_PLANTS) + len(REFUSED_PLANTS) + 1  # of two warpgroups
+    text = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text("utf-8")
+    assert f" {count} errors planted in the CUDA" in text
+
+
+@pytest.mark.parametrize("name", REFUSED_PLANTS)
+def test_an_error_that_no_step_shows_is_refused_where_it_happens(name: str) -> None:
+    old, new, words = REFUSED_PLANTS[name]
+    with pytest.raises(PtxError, match=words):
+        list(check_kernel(PLAIN, planted(old, new)))
+
+
+def first_mismatch(text: Mapping[str, str], key: family.CompileKey = PLAIN) -> Mismatch:
+    found = (mismatch for _, mismatch in check_kernel(key, text) if mismatch is not None)
     return next(found)

@@ -55,7 +55,7 @@ def space_of(problem: Problem, raw: dict[str, Any]) -> Space:
         ({"smem_bytes": {"max": "5"}}, "constraints.smem_bytes.max", "an integer between 0"),
         ({"smem_bytes": {"max": True}}, "constraints.smem_bytes.max", "an integer between 0"),
         ({"smem_bytes": {"max": 5.0}}, "constraints.smem_bytes.max", "an integer between 0"),
-        ({"smem_bytes": {"max": -1}}, "constraints.smem_bytes.max", "an integer between 0"),
+        ({"smem_bytes": {"max": -1}}, "constraints.smem_bytes.max", "between 0 and 2147483647"),
         ({"sms": {"min": 2**31}}, "constraints.sms.min", "2147483647"),
         ({"config": {"stages": {"in": []}}}, "constraints.config.stages.in", "1 to 64 integers"),
         ({"config": {"stages": {"in": 3}}}, "constraints.config.stages.in", "1 to 64 integers"),

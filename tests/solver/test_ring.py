@@ -24,7 +24,7 @@ from solver.ring.explore import (
 from solver.ring.machine import Machine
 from solver.ring.program import Copy, Ring
 from solver.ring.split import explore_split, explore_tile
-from solver.ring.state import Fault, Warps
+from solver.ring.state import Fault, Warps, parties
 from solver.ring.steps import (
     ASYNC_FENCE,
     GPU_FENCE,
@@ -234,6 +234,24 @@ def twice(steps: list[Step]) -> Sequence[Step]:
     return [x for step in steps for x in [step] * (2 if isinstance(step.op, Arrive) else 1)]
 
 
+def by_one_lane(op: Op) -> Change:
+    return lambda steps: [replace(s, lanes=1) if s.op == op else s for s in steps]
+
+
+def adding(steps: list[Step]) -> Sequence[Step]:
+    """Every unit's first group is added to what the accumulators have."""
+    return [
+        replace(s, op=replace(s.op, fresh=False)) if isinstance(s.op, Multiply) else s
+        for s in steps
+    ]
+
+
+def always_fresh(steps: list[Step]) -> Sequence[Step]:
+    return [
+        replace(s, op=replace(s.op, fresh=True)) if isinstance(s.op, Multiply) else s for s in steps
+    ]
+
+
 def in_one_buffer(steps: list[Step]) -> Sequence[Step]:
     return [
         replace(step, op=replace(step.op, buffer=0))
@@ -287,6 +305,11 @@ RING_PLANTS = [
     (fewer_bytes, "dma0", {"deadlock", "read before written"}),
     (without(Init, 0), "dma0", {"used before it is initialised"}),
     (without_every(INIT_FENCE), "dma0", {"initialised without a fence"}),
+    (without_every(ASYNC_FENCE), "dma0", {"initialised without a fence"}),
+    (by_one_lane(INIT_FENCE), "dma0", {"initialised without a fence"}),
+    (adding, "math0", {"wrong sum"}),
+    (always_fresh, "math2", {"wrong sum"}),
+    (without(Multiply, 3), "math0", {"wrong sum"}),
     (
         lambda steps: [*steps[:1], steps[0], *steps[1:]],
         "dma0",
@@ -300,7 +323,18 @@ def test_an_error_planted_in_the_ring_is_refuted_with_the_steps_that_lead_to_it(
     change: Change, who: str, kinds: set[str]
 ) -> None:
     programs = changed(Cta(RING).programs(iterations(3, 2)), change, who)
-    refuted(explore([programs], RING.copies), kinds)
+    refuted(explore([programs], RING.copies, (3, 2)), kinds)
+
+
+def test_sums_are_looked_at_where_the_units_are_told() -> None:
+    programs = changed(Cta(RING).programs(iterations(3, 2)), always_fresh, "math0")
+    assert not isinstance(explore([programs], RING.copies), Fault)
+    fault = explore([programs], RING.copies, (3, 2))
+    assert isinstance(fault, Fault)
+    assert fault.words == "slot 1, by math0, drops the sums of its own unit"
+    short = explore([Cta(RING).programs(iterations(3, 2))], RING.copies, (3, 3))
+    assert isinstance(short, Fault)
+    assert short.words == "math0 has summed 5 slots, not 6"
 
 
 CLUSTER_PLANTS = [
@@ -369,6 +403,7 @@ EPILOGUE_PLANTS = [
     (Epilogue(), without(Sync, 1), "math1", {"overwritten while read"}),
     (Epilogue(), without_every(Sync(1, 4)), "math", {"read before written"}),
     (Epilogue(), without_every(ASYNC_FENCE), "math", {"read before written"}),
+    (Epilogue(), by_one_lane(ASYNC_FENCE), "math", {"read before written"}),
     (Epilogue(), without(StoreWait, 1), "math0", {"overwritten while read"}),
     (Epilogue(), without(StoreWait, -1), "math0", {"left too early"}),
     (Epilogue(), without(StoreCommit, 1), "math0", {"overwritten while read"}),
@@ -454,6 +489,35 @@ def test_warps_at_a_named_barrier_leave_together() -> None:
     assert fault.kind == "deadlock"
 
 
+def test_a_named_barrier_lets_any_warps_pass_that_are_as_many_as_it_takes() -> None:
+    steps = (Step(Sync(3, 2)),)
+    one, two, three = (Warps(name, steps) for name in ("one", "two", "three"))
+    fault = search(Machine([one, two, three], 1))
+    assert isinstance(fault, Fault)
+    assert fault.kind == "deadlock"
+    assert fault.words == "three can't wait for 2 warps at barrier 3"
+    assert fault.trace == ("one, two: leave barrier 3",)
+    assert list(parties(0, {0: 1, 1: 1, 2: 1}, 2)) == [(0, 1), (0, 2)]
+    assert list(parties(1, {0: 1, 1: 1, 2: 1}, 2)) == [(1, 2)]
+    assert list(parties(0, {0: 2, 1: 3}, 4)) == []
+    four = Warps("four", steps)
+    assert not isinstance(search(Machine([one, two, three, four], 1)), Fault)
+
+
+@pytest.mark.parametrize("by_tma", [True, False])
+@pytest.mark.parametrize("warpgroups", [2, 3])
+def test_a_named_barrier_that_two_warpgroups_take_is_refuted(by_tma: bool, warpgroups: int) -> None:
+    """Warps of one meet those of the other there, and pass before their own have come."""
+    cta = Cta(Ring(2, warpgroups, ONE, False), Epilogue(by_tma=by_tma))
+    programs = cta.programs([Unit(1, (2,) * warpgroups)] * 2)
+
+    def shared(steps: list[Step]) -> Sequence[Step]:
+        return [replace(s, op=Sync(1, 4)) if s.op == Sync(2, 4) else s for s in steps]
+
+    assert not isinstance(explore_epilogue(programs), Fault)
+    refuted(explore_epilogue(changed(programs, shared, "math")), {"read before written"})
+
+
 @pytest.mark.parametrize(
     ("cta", "units", "trials"),
     [
@@ -482,7 +546,13 @@ def test_orders_that_are_not_played_show_nothing_new(
 
         ctas = [changed(whole, planted, who)] * cta.ring.ctas
         one, two = (
-            explore(ctas, cta.ring.copies, every_order=every_order) for every_order in (False, True)
+            explore(
+                ctas,
+                cta.ring.copies,
+                [unit.iterations for unit in units],
+                every_order=every_order,
+            )
+            for every_order in (False, True)
         )
         assert isinstance(one, Fault) == isinstance(two, Fault), (one, two)
         faults += isinstance(one, Fault)
