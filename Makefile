@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench clean
+.PHONY: help setup run test test-container lint format bench clean
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything the tests and the compiler need
 
@@ -28,6 +28,9 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 
 test: lint ## Lint, type-check and run the tests; needs no GPU
 	$(BIN)/python -m pytest
+
+test-container: $(STAMP) ## Build and start the image; for root on Debian, with buildah and debootstrap
+	$(BIN)/python -m pytest -m container --timeout 1800 -s tests/container
 
 lint: $(STAMP) ## Ruff and mypy
 	$(BIN)/ruff check .

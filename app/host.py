@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
-from kernels.host import HostGpu, host_gpu, match_profile
+from kernels.host import HostGpu, host_gpu, match_profile, why_absent
 from solver.device import load_profile
 from solver.errors import InvalidProblem
 from solver.problem import Problem
 from solver.report import memory_bytes
+
+log = logging.getLogger(__name__)
 
 FALLBACK_DEVICE = "h200"
 
@@ -31,8 +34,12 @@ class Host:
 
 
 def detect_host() -> Host:
-    """What NVML says now; makes no CUDA context."""
+    """What NVML says now, logged too; makes no CUDA context."""
     gpu = host_gpu()
+    if gpu is None:
+        log.warning("%s: questions are answered, verifications are refused", why_absent())
+    else:
+        log.info("GPU: %s, driver %s", gpu.name, gpu.driver)
     return Host(gpu, match_profile(gpu) if gpu else None)
 
 

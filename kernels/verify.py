@@ -15,7 +15,7 @@ from typing import Any
 
 from kernels.errors import GpuAbsent
 from kernels.hang import Hang, unknown
-from kernels.host import HostGpu, host_gpu, require_family
+from kernels.host import HostGpu, host_gpu, require_family, why_absent
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import VERIFY, Protocol
 from kernels.watch import watch
@@ -139,7 +139,7 @@ def require_gpu() -> tuple[HostGpu, str]:
     """
     gpu = host_gpu()
     if gpu is None:
-        raise GpuAbsent("no NVIDIA GPU is visible on this host")
+        raise GpuAbsent(why_absent())
     if importlib.util.find_spec("cupy") is None:
         raise GpuAbsent("CuPy is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]")
     return gpu, require_family(gpu)
