@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,6 +32,8 @@ from app.telemetry import telemetry
 from app.verification import run_verification
 from kernels.process import Worker
 
+log = logging.getLogger(__name__)
+
 STOP_S = 5.0
 """How long a running verification may go on once the service stops."""
 
@@ -53,7 +56,10 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = Database(settings.database)
         await asyncio.to_thread(database.open)
-        keys = KeyRing(KeyStore(database).known)
+        key_store = KeyStore(database)
+        if settings.keys_required and not await asyncio.to_thread(key_store.known):
+            log.warning("keys are needed and there is none: `warpwright keys create` makes one")
+        keys = KeyRing(key_store.known)
         pool = SolverPool(
             initialise,
             workers=settings.workers,

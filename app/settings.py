@@ -85,6 +85,11 @@ class Settings(BaseModel):
             raise PydanticCustomError("database", "{reason}", {"reason": error.message}) from None
         return value
 
+    def to_dict(self) -> dict[str, Any]:
+        """What holds, as JSON-ready values; the database's password is hidden."""
+        database = database_url(self.database).render_as_string(hide_password=True)
+        return {**self.model_dump(mode="json"), "database": database}
+
     @property
     def keys_required(self) -> bool:
         """Whether a request needs a key."""
@@ -131,7 +136,9 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        message = f"{first['msg'][0].lower()}{first['msg'][1:]}, got {shown(first['input'])}"
+        message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+        if field != "database":  # may hold a password
+            message += f", got {shown(first['input'])}"
         raise InvalidInput(
             field if overrides.get(field) is not None else PREFIX + field.upper(), message
         ) from None

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from app.cli.arguments import add_json, integer, number
 from app.cli.session import OK, Session
@@ -28,7 +26,6 @@ DAYS_MAX = 3650
 RATE_MAX = 1_000_000
 DAY_S = 86_400
 LIMITS = ("requests_per_minute", "gpu_seconds_per_day", "expires_at")
-SHOWN = ("id", "name", "state", "scopes", *LIMITS)
 
 
 def add_commands(commands: Any) -> None:
@@ -98,12 +95,8 @@ def run_list(arguments: argparse.Namespace, session: Session) -> int:
         if not lines:
             console.print("no key yet: warpwright keys create NAME --scope optimize")
             return
-        table = Table(box=box.SIMPLE, title="keys")
-        for column in SHOWN:
-            table.add_column(column.replace("_", " "))
         for line in lines:
-            table.add_row(*(escape(_words(line[column])) for column in SHOWN))
-        console.print(table)
+            console.print(escape(_words(line)), soft_wrap=True)
 
     session.emit({"keys": lines}, show)
     return OK
@@ -116,7 +109,7 @@ def run_revoke(arguments: argparse.Namespace, session: Session) -> int:
             key = store.revoke(arguments.id)
         except NotFound as error:
             raise InvalidInput("id", str(error)) from None
-    words = f"revoked {key.id} ({escape(key.name)})"
+    words = escape(_words(_line(key)))
     session.emit(_line(key), lambda console: console.print(words))
     return OK
 
@@ -166,12 +159,12 @@ def _moment(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat(timespec="seconds")
 
 
-def _words(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value)
-    return "" if value is None else str(value)
+def _words(line: dict[str, Any]) -> str:
+    """A key on one line, for a person: what it is, then what limits it."""
+    limits = (f"{name}={line[name]}" for name in LIMITS if line[name] is not None)
+    return "  ".join([line["id"], line["state"], "+".join(line["scopes"]), line["name"], *limits])
 
 
 def _show_new(console: Console, key: ApiKey, text: str) -> None:
-    console.print(f"created {key.id} ({escape(key.name)}): {_words(sorted(key.scopes))}")
-    console.print(f"The key, shown this once:\n{escape(text)}", soft_wrap=True)
+    console.print(f"created {escape(_words(_line(key)))}", soft_wrap=True)
+    console.print(f"The key, shown this once:\n{text}", soft_wrap=True)
