@@ -19,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from app import telemetry
 
+WORDS = ("serve", "--port", "0", "--workers", "1", "--json")
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
