@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.schemas.parts import Shape
 from app.store.launches import LaunchFilter
 
 PAGE_MAX = 200
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dt\d\d:\d\d:\d\d(\.\d+)?(z|[+-]\d\d:\d\d)", re.I | re.A)
+
+
+def _written(value: Any) -> Any:
+    # pydantic would take a number for seconds since 1970.
+    if not isinstance(value, str) or not RFC_3339.fullmatch(value):
+        raise ValueError("must be written as RFC 3339 has it")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -23,8 +35,8 @@ class LaunchQuery(BaseModel):
     )
     job_id: Name | None = Field(None, description="of this job")
     outcome: Name | None = Field(None, description="that ended so, as `passed`")
-    since: AwareDatetime | None = Field(None, description="that ended at this moment or later")
-    until: AwareDatetime | None = Field(None, description="that ended before this moment")
+    since: Moment | None = Field(None, description="that ended at this moment or later")
+    until: Moment | None = Field(None, description="that ended before this moment")
     before: int | None = Field(
         None, ge=1, le=2**63 - 1, description="with a lower number: the last page's `next`"
     )
