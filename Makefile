@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench clean
+.PHONY: help setup run test test-contract lint format bench clean
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything the tests and the compiler need
 
@@ -28,6 +28,9 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 
 test: lint ## Lint, type-check and run the tests; needs no GPU
 	$(BIN)/python -m pytest
+
+test-contract: $(STAMP) ## Hold thousands of answers to the OpenAPI document; takes minutes
+	$(BIN)/python -m pytest -m contract -s tests/app/test_contract.py
 
 lint: $(STAMP) ## Ruff and mypy
 	$(BIN)/ruff check .
