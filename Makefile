@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-container lint format bench clean
+.PHONY: help setup run test test-contract test-container lint format bench clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 
 test: lint ## Lint, type-check and run the tests; needs no GPU
 	$(BIN)/python -m pytest
+
+test-contract: $(STAMP) ## Hold thousands of answers to the OpenAPI document; takes minutes
+	$(BIN)/python -m pytest -m contract -s tests/app/test_contract.py
 
 test-container: $(STAMP) ## Build and start the image; for root on Debian, with buildah and debootstrap
 	$(BIN)/python -m pytest -m container --timeout 1800 -s tests/container

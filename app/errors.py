@@ -5,7 +5,8 @@ WarpwrightError
 │   ├── Busy           too many questions are waiting
 │   ├── SolverLost     a solver process ended, twice, while it held the question
 │   ├── DeadlinePassed the solver took longer than its deadline
-│   └── StoreUnavailable the database can't be reached, written or read
+│   ├── StoreUnavailable the database can't be reached, written or read
+│   └── QuotaExceeded  the API key has used up what it has for the day
 ├── NotFound           no verification of that id
 ├── AddressInUse       the service can't listen where it was told to
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
@@ -38,6 +39,14 @@ class StoreUnavailable(Unavailable):
     """The database is locked, full, gone or unreachable."""
 
     retry_after_s = 2
+
+
+class QuotaExceeded(Unavailable):
+    """The API key has used up what it has for the day."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class NotFound(WarpwrightError):

@@ -34,13 +34,17 @@ class Host:
 
 
 def detect_host() -> Host:
-    """What NVML says now, logged too; makes no CUDA context."""
+    """What NVML says now; makes no CUDA context."""
     gpu = host_gpu()
-    if gpu is None:
+    return Host(gpu, match_profile(gpu) if gpu else None)
+
+
+def log_host(host: Host) -> None:
+    """Say in the log which GPU there is, or what is missing."""
+    if host.gpu is None:
         log.warning("%s: questions are answered, verifications are refused", why_absent())
     else:
-        log.info("GPU: %s, driver %s", gpu.name, gpu.driver)
-    return Host(gpu, match_profile(gpu) if gpu else None)
+        log.info("GPU: %s, driver %s", host.gpu.name, host.gpu.driver)
 
 
 def check_memory(problem: Problem, gpu: HostGpu) -> None:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from app import __version__
 from app.answers import warm
 from app.api import errors
+from app.api.access import AccessTable
+from app.api.documents import openapi
 from app.api.guards import BodyGuard, CallerGuard
-from app.api.routes import answers, devices, docs, health, verifications
-from app.host import detect_host
+from app.api.key_guard import KeyGuard
+from app.api.observe import RequestObserver
+from app.api.routes import answers, devices, docs, health, launches, verifications
+from app.host import detect_host, log_host
 from app.jobs import Job, JobQueue, Outcome
-from app.metrics import Metrics, MetricsMiddleware
-from app.problem_documents import ProblemDocument
+from app.key_ring import KeyRing
+from app.metrics import Metrics
 from app.services import Services
 from app.settings import Settings
 from app.solver_pool import SolverPool
+from app.store.database import Database
+from app.store.keys import KeyStore
+from app.telemetry import telemetry
 from app.verification import run_verification
 from kernels.process import Worker
+
+log = logging.getLogger(__name__)
 
 STOP_S = 5.0
 """How long a running verification may go on once the service stops."""
@@ -45,6 +54,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        database = Database(settings.database)
+        await asyncio.to_thread(database.open)
+        key_store = KeyStore(database)
+        if settings.keys_required and not await asyncio.to_thread(key_store.known):
+            log.warning("keys are needed and there is none: `warpwright keys create` makes one")
+        keys = KeyRing(key_store.known)
         pool = SolverPool(
             initialise,
             workers=settings.workers,
@@ -57,11 +72,13 @@ def create_app(
             lambda job: verify(job, settings.verify_deadline_s, gpu_worker),
             waiting=settings.verifications_waiting,
             kept=settings.verifications_kept,
-            on_end=lambda job: metrics.verifications.labels(job.status, job.reason or "").inc(),
+            on_end=lambda job: metrics.verification_ended(
+                job.status, job.reason, job.predicted_us, (job.result or {}).get("median_us")
+            ),
         )
-        app.state.services = Services(
-            settings, await asyncio.to_thread(detect_host), pool, jobs, metrics
-        )
+        host = await asyncio.to_thread(detect_host)
+        log_host(host)
+        app.state.services = Services(settings, host, pool, jobs, metrics, database, keys)
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
@@ -72,42 +89,31 @@ def create_app(
             await asyncio.to_thread(jobs.stop, STOP_S)
             await asyncio.to_thread(gpu_worker.close)
             await pool.stop()
+            keys.close()
+            database.close()
 
     app = FastAPI(
         title="Warpwright",
         version=__version__,
         summary="The best configuration of a warp-specialised GPU kernel, proved and verified.",
         lifespan=lifespan,
+        telemetry=telemetry(),
+        openapi_url=None,  # the route of docs.py has it, with the scope it needs
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.settings = settings
-    for module in (answers, verifications, devices, health, docs):
+    for module in (answers, verifications, launches, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
     # The last added stands first.
     app.add_middleware(BodyGuard, settings=settings)
+    app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)
-    app.add_middleware(MetricsMiddleware, metrics=metrics)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    table = AccessTable(app.routes, opened=["/metrics"] if settings.metrics_open else [])
+    app.add_middleware(
+        RequestObserver, table=table, metrics=metrics, access_log=settings.access_log
+    )
+    app.openapi = lambda: openapi(app, table, settings)  # type: ignore[method-assign]
     return app
-
-
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with problem documents in place of its own validation errors."""
-    if app.openapi_schema is None:
-        schema = get_openapi(
-            title=app.title, version=app.version, summary=app.summary, routes=app.routes
-        )
-        schemas = schema["components"]["schemas"]
-        own = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= own.pop("$defs", {}) | {"ProblemDocument": own}
-        for path in schema["paths"].values():
-            for operation in path.values():
-                if "HTTPValidationError" in str(operation["responses"].get("422", "")):
-                    del operation["responses"]["422"]
-        schemas.pop("HTTPValidationError", None)
-        schemas.pop("ValidationError", None)
-        app.openapi_schema = schema
-    return app.openapi_schema

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
 
 class Metrics:
@@ -17,6 +22,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory, processor time, open files
         self.requests = Counter(
             "warpwright_http_requests",
             "Requests answered",
@@ -37,12 +43,47 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self.proofs = Counter(
+            "warpwright_proofs",
+            "Answers by what their proof came to",
+            ("status",),
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "warpwright_refused_requests",
+            "Requests refused for their key",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.gpu_seconds = Counter(
+            "warpwright_gpu_seconds",
+            "Time that launches took of the GPU",
+            registry=self.registry,
+        )
+        self.prediction_error = Histogram(
+            "warpwright_prediction_error",
+            "|measured / predicted - 1| of verified kernels",
+            buckets=ERRORS,
+            registry=self.registry,
+        )
         self.verifications = Counter(
             "warpwright_verifications",
             "Verifications ended",
             ("status", "reason"),
             registry=self.registry,
         )
+
+    def verification_ended(
+        self,
+        status: str,
+        reason: str | None,
+        predicted_us: float | None = None,
+        measured_us: float | None = None,
+    ) -> None:
+        """Count a verdict, and how far the prediction was off where the kernel was timed."""
+        self.verifications.labels(status, reason or "").inc()
+        if predicted_us and measured_us is not None:
+            self.prediction_error.observe(abs(measured_us / predicted_us - 1))
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
         """A number that is read when /metrics is."""
@@ -51,33 +92,3 @@ class Metrics:
     def text(self) -> bytes:
         """The exposition."""
         return generate_latest(self.registry)
-
-
-class MetricsMiddleware:
-    """Counts and times every HTTP request under its route's template."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = 500
-        begun = time.perf_counter()
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watch)
-        finally:
-            # A template, never the path itself: labels must stay few.
-            route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            self._metrics.requests.labels(method, route, status).inc()
-            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - begun)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.errors import AddressInUse, EnvironmentLacks, NotFound, Unavailable
+from app.errors import AddressInUse, EnvironmentLacks, NotFound, QuotaExceeded, Unavailable
 from kernels.errors import (
     CacheUnwritable,
     CompileFailed,
@@ -22,6 +22,7 @@ from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:warpwright:problem:"
+REQUEST_URN = "urn:warpwright:request:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class ProblemKind:
 
 
 MALFORMED = ProblemKind("malformed-json", 400, "The body is not JSON")
+NO_KEY = ProblemKind("key-needed", 401, "A valid API key is needed")
+NO_SCOPE = ProblemKind("scope-needed", 403, "The API key lacks a scope")
 BAD_ORIGIN = ProblemKind("foreign-origin", 403, "Requests from other origins are refused")
 NOT_FOUND = ProblemKind("not-found", 404, "There is nothing at this address")
 BAD_METHOD = ProblemKind("method-not-allowed", 405, "The address does not take this method")
@@ -50,6 +53,8 @@ INVALID = ProblemKind("invalid-input", 422, "A value breaks a limit")
 UNSATISFIABLE = ProblemKind("unsatisfiable", 422, "No legal configuration is allowed")
 NO_FAMILY = ProblemKind("no-kernel-family", 422, "No kernel family runs on this GPU")
 REFUSED = ProblemKind("compile-failed", 422, "The CUDA compiler refused the kernel")
+RATE_LIMITED = ProblemKind("rate-limited", 429, "The API key makes too many requests")
+QUOTA = ProblemKind("quota-exceeded", 429, "The API key's quota is used up")
 DEFECT = ProblemKind("internal-error", 500, "The service failed")
 NO_GPU = ProblemKind("gpu-absent", 503, "There is no GPU to verify on")
 NO_COMPILER = ProblemKind("compiler-absent", 503, "The CUDA compiler is not installed")
@@ -91,6 +96,9 @@ class ProblemDocument(BaseModel):
     title: str = Field(description="the kind in words, the same for every occurrence")
     status: int = Field(description="the HTTP status")
     detail: str = Field(description="this occurrence in words: the field, the limit, the value")
+    instance: str | None = Field(
+        None, description="this occurrence as a URN: the request, as X-Request-ID has it"
+    )
     errors: list[FieldError] = Field(default_factory=list)
     core: list[str] = Field(
         default_factory=list,
@@ -101,7 +109,7 @@ class ProblemDocument(BaseModel):
     def body(self) -> dict[str, Any]:
         """JSON-ready members, the lists only where there is something in them."""
         members = self.model_dump()
-        return {name: value for name, value in members.items() if value != []}
+        return {name: value for name, value in members.items() if value not in ([], None)}
 
 
 def document(
@@ -154,6 +162,8 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(LACKS, str(error))
         case NotFound():
             return document(NOT_FOUND, str(error))
+        case QuotaExceeded():
+            return document(QUOTA, str(error))
         case Unavailable():
             return document(UNAVAILABLE, str(error))
         case _:

@@ -7,6 +7,7 @@ import socket
 
 import uvicorn
 
+from app import logs
 from app.errors import AddressInUse
 from app.main import create_app
 from app.settings import Settings, unknown_variables
@@ -47,18 +48,18 @@ def address_of(listener: socket.socket) -> tuple[str, int]:
 
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Serve on ``listener`` until SIGINT or SIGTERM; returns after a clean stop by SIGINT."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s: %(message)s")
+    logs.configure(settings)
     for name in unknown_variables():
         log.warning("nothing reads %s", name)
-    if not (settings.loopback or settings.allowed_hosts):
+    if settings.allowed_hosts and not settings.keys_required:
         log.warning(
-            "listening on %s without a key: everyone who reaches it may ask; "
-            "WARPWRIGHT_ALLOWED_HOSTS restricts the names it answers to",
-            settings.host,
+            "no key is needed: where a proxy passes on requests from elsewhere, set "
+            "WARPWRIGHT_REQUIRE_KEYS=always"
         )
     config = uvicorn.Config(
         create_app(settings),
-        log_level=settings.log_level,
+        log_config=None,  # its logs go where ours do
+        access_log=False,  # app.api.observe writes it
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=10,

@@ -1,4 +1,4 @@
-"""What lives as long as the service does: settings, host, solver processes, jobs, counts."""
+"""What lives as long as the service does: settings, host, solver processes, jobs, counts, keys."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from app.host import Host
 from app.jobs import JobQueue
+from app.key_ring import KeyRing
 from app.metrics import Metrics
 from app.settings import Settings
 from app.solver_pool import SolverPool
+from app.store.database import Database
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +22,5 @@ class Services:
     pool: SolverPool
     jobs: JobQueue
     metrics: Metrics
+    database: Database
+    keys: KeyRing

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from app.schemas.faults import shown
+from app.store.database import database_url
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
@@ -48,7 +51,23 @@ class Settings(BaseModel):
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
     )
-    log_level: str = Field("info", pattern="^(critical|error|warning|info|debug)$")
+    database: str = Field(
+        default_factory=lambda: f"sqlite:///{data_folder() / 'warpwright.db'}",
+        description="where jobs, keys and launches are kept: SQLite's or PostgreSQL's URL",
+    )
+    require_keys: Literal["auto", "always"] = Field(
+        "auto", description="auto: unless bound to loopback; always: there too, as behind a proxy"
+    )
+    metrics_open: bool = Field(
+        False, description="whether /metrics answers without a key where keys are required"
+    )
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
+        "info", description="the least of what is logged"
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="auto: text on a terminal, else JSON, a line each"
+    )
+    access_log: bool = Field(True, description="whether each request gets a line in the log")
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod
@@ -57,10 +76,37 @@ class Settings(BaseModel):
             return tuple(part.strip().lower() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("database")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            database_url(value)
+        except InvalidInput as error:
+            raise PydanticCustomError("database", "{reason}", {"reason": error.message}) from None
+        return value
+
+    def to_dict(self) -> dict[str, Any]:
+        """What holds, as JSON-ready values; the database's password is hidden."""
+        database = database_url(self.database).render_as_string(hide_password=True)
+        return {**self.model_dump(mode="json"), "database": database}
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether a request needs a key."""
+        return self.require_keys == "always" or not self.loopback
+
     @property
     def loopback(self) -> bool:
         """Whether the service listens to this machine alone."""
         return is_loopback(self.host)
+
+
+def data_folder() -> Path:
+    """``warpwright`` in the XDG data folder of this user."""
+    base = os.environ.get("XDG_DATA_HOME")
+    # The XDG specification has relative paths ignored.
+    folder = Path(base) if base and Path(base).is_absolute() else Path("~/.local/share")
+    return Path(os.path.expanduser(folder)) / "warpwright"
 
 
 def is_loopback(host: str) -> bool:
@@ -90,7 +136,9 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        message = f"{first['msg'][0].lower()}{first['msg'][1:]}, got {shown(first['input'])}"
+        message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+        if field != "database":  # may hold a password
+            message += f", got {shown(first['input'])}"
         raise InvalidInput(
             field if overrides.get(field) is not None else PREFIX + field.upper(), message
         ) from None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.keys import Caller
 from app.services import Services
 
 
@@ -15,6 +16,15 @@ def _services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(_services)]
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+CallerDep = Annotated[Caller, Depends(_caller)]
+"""Whose key the request came with."""
 
 
 def _arrived_s(request: Request) -> float:

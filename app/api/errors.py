@@ -35,20 +35,19 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(WarpwrightError, _on_expected)
-    app.add_exception_handler(Exception, _on_unexpected)
 
 
-async def _on_expected(request: Request, error: Exception) -> Response:
+def error_response(error: Exception) -> Response:
+    """The answer to an exception; what nobody expected is logged and says nothing of its inside."""
     problem = from_exception(error)
     if problem.status == 500:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        log.error("the request failed", exc_info=error)
     headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
     return problem_response(problem, headers=headers)
 
 
-async def _on_unexpected(request: Request, error: Exception) -> Response:
-    # The server logs the traceback; the caller learns nothing of the inside.
-    return problem_response(from_exception(error))
+async def _on_expected(request: Request, error: Exception) -> Response:
+    return error_response(error)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
@@ -65,7 +64,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
         case status:
             kind = next((kind for kind in KINDS if kind.status == status), None)
             if kind is None:
-                return await _on_unexpected(request, error)
+                return error_response(error)
             problem = document(kind, str(error.detail))
     return problem_response(problem, headers=error.headers)
 
@@ -77,7 +76,8 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     if broken is not None:
         reason = broken.get("ctx", {}).get("error", "it could not be read")
         return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
-    model = get_type_hints(request.scope["endpoint"])["body"]
-    # FastAPI's paths begin with where in the request the value was: always its body.
+    # FastAPI's paths begin with where in the request the value was, `body` or `query`; a route's
+    # parameter of that name has the model.
+    model = get_type_hints(request.scope["endpoint"])[faults[0]["loc"][0]]
     named = [describe({**f, "loc": f["loc"][1:]}, model) for f in faults[:FAULTS_SHOWN]]
     return problem_response(invalid(named, left_out=len(faults) - len(named)))

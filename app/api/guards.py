@@ -94,7 +94,11 @@ class BodyGuard:
         self._deadline_s = settings.body_deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in BODY_METHODS:
+        if (
+            scope["type"] != "http"
+            or scope["method"] not in BODY_METHODS
+            or scope["state"]["entry"] is None  # no route takes this, whatever its body
+        ):
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -120,7 +124,7 @@ class BodyGuard:
         if body is None:
             await self._refuse(self._too_large(), scope, receive, send)
             return
-        scope.setdefault("state", {})["arrived_s"] = time.monotonic()
+        scope["state"]["arrived_s"] = time.monotonic()
         reason = refusal_of(body)
         if reason is not None:
             await problem_response(document(MALFORMED, reason))(scope, receive, send)

@@ -8,7 +8,8 @@ from typing import Any
 
 from fastapi import Response
 
-from app.problem_documents import MEDIA_TYPE, ProblemDocument
+from app.logs import REQUEST_ID
+from app.problem_documents import MEDIA_TYPE, REQUEST_URN, ProblemDocument
 
 
 def json_response(
@@ -35,7 +36,9 @@ def json_response(
 def problem_response(
     problem: ProblemDocument, *, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An RFC 9457 response."""
+    """An RFC 9457 response, which names the request that is being answered."""
+    if (request_id := REQUEST_ID.get()) is not None:
+        problem = problem.model_copy(update={"instance": REQUEST_URN + request_id})
     return Response(
         json.dumps(problem.body(), ensure_ascii=False),
         status_code=problem.status,

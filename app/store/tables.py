@@ -59,9 +59,6 @@ class Moment(TypeDecorator[datetime]):
 DOCUMENT = JSON().with_variant(JSONB(), "postgresql")
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows of INTEGER alone
 
-ANONYMOUS = ""
-"""The key of requests that carry none, which a service on loopback takes."""
-
 jobs = Table(
     "jobs",
     metadata,

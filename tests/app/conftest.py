@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,8 +34,9 @@ def service(
     **settings: Any,
 ) -> Iterator[TestClient]:
     """A client of the whole application on a host that has ``gpu``, whatever this one has."""
-    app = create_app(Settings(workers=1, **settings), verify=verify)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        settings.setdefault("database", f"sqlite:///{folder}/warpwright.db")
+        app = create_app(Settings(workers=1, **settings), verify=verify)
         for module in ("app.host", "kernels.verify"):
             patch.setattr(f"{module}.host_gpu", lambda: gpu)
         with TestClient(

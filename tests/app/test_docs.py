@@ -70,7 +70,9 @@ def test_the_answer_shown_is_the_first_questions(client: TestClient) -> None:
 def test_the_conflict_shown_is_a_real_one(client: TestClient) -> None:
     shown = next(each for each in DOCUMENTS if "core" in each)
     question = {"m": 4096, "n": 4096, "k": 4096, "constraints": {"smem_bytes": {"max": 9830}}}
-    assert client.post("/v1/optimize", json=question).json() == shown
+    response = client.post("/v1/optimize", json=question)
+    request = f"urn:warpwright:request:{response.headers['x-request-id']}"
+    assert response.json() == {**shown, "instance": request}
     ProblemDocument.model_validate(shown)
 
 

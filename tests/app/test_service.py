@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ READY_WITHIN_S = 90.0
 @contextmanager
 def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A service on a free port, ended in any case."""
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    folder = tempfile.TemporaryDirectory()
+    database = f"sqlite:///{folder.name}/warpwright.db"
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "WARPWRIGHT_DATABASE": database}
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli.main", "serve", "--port", "0", "--json", *words],
         stdout=subprocess.PIPE,
@@ -40,6 +43,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.kill()
         process.stdout.close()
         process.wait()
+        folder.cleanup()
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:

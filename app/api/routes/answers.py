@@ -7,9 +7,11 @@ import time
 from fastapi import APIRouter, Response
 
 from app import answers
+from app.api.access import needs
 from app.api.deps import ArrivedDep, ServicesDep
 from app.api.documents import problems
 from app.api.responses import json_response
+from app.keys import Scope
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
 from app.schemas.questions import OptimizeRequest, SimulateRequest
@@ -23,6 +25,7 @@ router = APIRouter(prefix="/v1", tags=["answers"])
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="The best configuration for a problem, with its proof",
 )
+@needs(Scope.OPTIMIZE)
 async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: ArrivedDep) -> Response:
     """By default minimises predicted time, then MATH-warp wait time, over the whole legal
     space; `objective` and `constraints` say otherwise. Constraints that leave nothing get 422
@@ -40,6 +43,7 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     answer, steps_ms = reply.value
     for step, value in steps_ms.items():
         services.metrics.stage_seconds.labels(step).observe(value / 1e3)
+    services.metrics.proofs.labels(answer["proof"]["status"]).inc()
     total_ms = (time.perf_counter() - begun) * 1e3
     late = answer["proof"]["status"] == "timeout"
     return json_response(
@@ -55,6 +59,7 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="Why this configuration, and what would change it",
 )
+@needs(Scope.OPTIMIZE)
 async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
     """The pick's explanation: where its time goes, which limits bind, what comes next, and the
     least change of a limit or of a constant that makes another configuration the first, each
@@ -76,6 +81,7 @@ async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="Play one configuration's events",
 )
+@needs(Scope.OPTIMIZE)
 async def simulate(body: SimulateRequest, services: ServicesDep) -> Response:
     """Predicted time and wait of your own configuration, its timeline, the limits it
     touches and its gap to the optimum. A configuration that breaks a limit gets 422.

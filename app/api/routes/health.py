@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from app.api.access import PUBLIC, needs
 from app.api.deps import ServicesDep
 from app.api.responses import json_response
+from app.keys import Scope
 from app.schemas.service import Health, Ready
 
 router = APIRouter(tags=["health"])
@@ -14,6 +16,7 @@ router = APIRouter(tags=["health"])
 
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Is the process alive")
+@needs(PUBLIC)
 async def healthz() -> Response:
     """Answers while the event loop runs; asks nothing of the solver."""
     return json_response({"status": "ok"})
@@ -26,6 +29,7 @@ async def healthz() -> Response:
     responses={503: {"model": Ready, "description": "No solver process is warm yet"}},
     summary="Can questions be answered",
 )
+@needs(PUBLIC)
 async def readyz(services: ServicesDep) -> Response:
     """200 once a solver process is warm, with or without a GPU; `gpu` names it or is
     `absent`.
@@ -45,6 +49,7 @@ async def readyz(services: ServicesDep) -> Response:
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
     summary="Counts and times",
 )
+@needs(Scope.ADMIN)
 async def metrics(services: ServicesDep) -> Response:
     """Requests, answers and verifications, for Prometheus."""
     return Response(services.metrics.text(), media_type=CONTENT_TYPE_LATEST)
