@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from tests.app.key_tools import services_of
 from tests.app.test_access import CLOSED, OPEN, TABLE
 
 DOCS = Path(__file__).parents[2] / "docs"
+DEPLOY = DOCS.parent / "deploy"
+ALERTS = re.findall(r"expr: (.*)", (DEPLOY / "alerts.yml").read_text("utf-8"))
+PANELS = [
+    target["expr"]
+    for panel in json.loads((DEPLOY / "grafana/dashboards/warpwright.json").read_text())["panels"]
+    for target in panel["targets"]
+]
 OPERATIONS = (DOCS / "operations.md").read_text("utf-8")
 KEYS = (DOCS / "keys.md").read_text("utf-8")
 SETTINGS = (DOCS / "api.md").read_text("utf-8").partition("\n## Settings\n")[2]
@@ -33,8 +41,10 @@ def test_every_metric_is_in_the_table_and_no_other(client: TestClient) -> None:
     assert table == {name for name in families(client) if name.startswith("warpwright_")}
 
 
-def test_the_alerts_are_about_metrics_that_there_are(client: TestClient) -> None:
-    expressions = re.findall(r"expr: (.*)", OPERATIONS)
+@pytest.mark.parametrize("expressions", [ALERTS, PANELS], ids=["alerts", "dashboard"])
+def test_alerts_and_dashboard_are_about_metrics_that_there_are(
+    expressions: list[str], client: TestClient
+) -> None:
     named = {name for line in expressions for name in re.findall(SERIES, line)}
     assert len(expressions) > 5
     known = families(client)
@@ -42,7 +52,7 @@ def test_the_alerts_are_about_metrics_that_there_are(client: TestClient) -> None
         assert name in known or name.removesuffix("_bucket") in known, name
 
 
-def test_the_alerts_are_about_labels_that_there_are(client: TestClient) -> None:
+def test_alerts_and_dashboard_are_about_labels_that_there_are(client: TestClient) -> None:
     registry = services_of(client).metrics.registry
     labels = {
         metric.name: set(collector._labelnames)
@@ -50,10 +60,13 @@ def test_the_alerts_are_about_labels_that_there_are(client: TestClient) -> None:
         if isinstance(collector, MetricWrapperBase)
         for metric in collector.describe()
     }
-    used = re.findall(r"(warpwright_\w+)\{(\w+)=", OPERATIONS)
-    assert used
+    expressions = "\n".join([*ALERTS, *PANELS])
+    used = re.findall(r"(warpwright_\w+)\{(\w+)=", expressions)
+    grouped = re.findall(r"by \(([^)]*)\) \(\w+\((warpwright_\w+)", expressions)
+    used += [(name, label) for words, name in grouped for label in words.split(", ")]
+    assert len(used) > 5
     for name, label in used:
-        assert label in labels[re.sub("_(total|bucket)$", "", name)]
+        assert label == "le" or label in labels[re.sub("_(total|bucket)$", "", name)], name
 
 
 def test_every_reason_of_a_refusal_is_named() -> None:
