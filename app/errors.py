@@ -6,12 +6,18 @@ WarpwrightError
 │   ├── SolverLost     a solver process ended, twice, while it held the question
 │   ├── DeadlinePassed the solver took longer than its deadline
 │   └── StoreUnavailable the database can't be reached, written or read
+├── InvalidRequest     values of a request break limits
 ├── NotFound           no verification of that id
 ├── AddressInUse       the service can't listen where it was told to
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
 
 from solver.errors import WarpwrightError
 
@@ -38,6 +44,15 @@ class StoreUnavailable(Unavailable):
     """The database is locked, full, gone or unreachable."""
 
     retry_after_s = 2
+
+
+class InvalidRequest(WarpwrightError):
+    """Values break the limits of a request's ``model``; ``faults`` is what pydantic found."""
+
+    def __init__(self, faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> None:
+        super().__init__(f"{len(faults)} values break limits of {model.__name__}")
+        self.faults = faults
+        self.model = model
 
 
 class NotFound(WarpwrightError):

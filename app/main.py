@@ -11,10 +11,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app import __version__
+from app.answer_cache import AnswerCache
+from app.answering import Answering
 from app.answers import warm
 from app.api import errors
 from app.api.guards import BodyGuard, CallerGuard
-from app.api.routes import answers, devices, docs, health, verifications
+from app.api.kept import KeptAnswers
+from app.api.routes import answers, batch, devices, docs, health, verifications
 from app.host import detect_host
 from app.jobs import Job, JobQueue, Outcome
 from app.metrics import Metrics, MetricsMiddleware
@@ -59,12 +62,22 @@ def create_app(
             kept=settings.verifications_kept,
             on_end=lambda job: metrics.verifications.labels(job.status, job.reason or "").inc(),
         )
+        cache = AnswerCache(settings.answer_cache_bytes)
         app.state.services = Services(
-            settings, await asyncio.to_thread(detect_host), pool, jobs, metrics
+            settings,
+            await asyncio.to_thread(detect_host),
+            pool,
+            jobs,
+            metrics,
+            Answering(pool, cache, metrics),
+            # One process is left to single questions, where there is more than one.
+            asyncio.Semaphore(max(1, settings.workers - 1)),
         )
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
+        metrics.gauge("answer_cache_bytes", "Memory of answers kept", lambda: cache.size)
+        metrics.gauge("answer_cache_answers", "Answers kept", lambda: len(cache))
         metrics.gauge("verifications_waiting", "Verifications in the queue", lambda: jobs.waiting)
         try:
             yield
@@ -83,11 +96,12 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.settings = settings
-    for module in (answers, verifications, devices, health, docs):
+    for module in (answers, batch, verifications, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
-    # The last added stands first.
-    app.add_middleware(BodyGuard, settings=settings)
+    # The last added stands first; none may come between the kept answers and the routes.
+    app.add_middleware(KeptAnswers)
+    app.add_middleware(BodyGuard, settings=settings, limits={batch.PATH: settings.batch_body_bytes})
     app.add_middleware(CallerGuard, settings=settings)
     app.add_middleware(MetricsMiddleware, metrics=metrics)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+SOURCES = ("hit", "joined", "miss")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
 
@@ -37,12 +38,23 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self._answers = Counter(
+            "warpwright_answers",
+            "Answers given: kept (hit), solved with another's (joined) or solved (miss)",
+            ("source",),
+            registry=self.registry,
+        )
+        self._answers_by = {source: self._answers.labels(source) for source in SOURCES}
         self.verifications = Counter(
             "warpwright_verifications",
             "Verifications ended",
             ("status", "reason"),
             registry=self.registry,
         )
+
+    def count_answer(self, source: str) -> None:
+        """One of SOURCES."""
+        self._answers_by[source].inc()
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
         """A number that is read when /metrics is."""
@@ -59,6 +71,9 @@ class MetricsMiddleware:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        # Looked up once: prometheus_client's own look-up of labels costs more than counting.
+        # Bounded, as labels are: by the methods, the routes and the statuses there are.
+        self._counters: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,5 +94,15 @@ class MetricsMiddleware:
             # A template, never the path itself: labels must stay few.
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if scope["method"] in METHODS else "other"
-            self._metrics.requests.labels(method, route, status).inc()
-            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - begun)
+            counter, histogram = self._counters_of(method, route, status)
+            counter.inc()
+            histogram.observe(time.perf_counter() - begun)
+
+    def _counters_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        labels = (method, route, status)
+        if labels not in self._counters:
+            self._counters[labels] = (
+                self._metrics.requests.labels(*labels),
+                self._metrics.request_seconds.labels(route),
+            )
+        return self._counters[labels]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
+from app.answering import Answering
 from app.host import Host
 from app.jobs import JobQueue
 from app.metrics import Metrics
@@ -20,3 +22,6 @@ class Services:
     pool: SolverPool
     jobs: JobQueue
     metrics: Metrics
+    answering: Answering
+    batches: asyncio.Semaphore
+    """How many questions of batches may be under way at once, of all batches together."""

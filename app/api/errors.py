@@ -18,15 +18,12 @@ from app.problem_documents import (
     NOT_FOUND,
     document,
     from_exception,
-    invalid,
+    invalid_request,
 )
-from app.schemas.faults import describe, shortened
+from app.schemas.faults import shortened
 from solver.errors import WarpwrightError
 
 log = logging.getLogger(__name__)
-
-FAULTS_SHOWN = 32
-"""Faults that one document names: a body can hold thousands."""
 
 
 def install(app: FastAPI) -> None:
@@ -78,5 +75,5 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
     model = get_type_hints(request.scope["endpoint"])["body"]
     # FastAPI's paths begin with where in the request the value was: always its body.
-    named = [describe({**f, "loc": f["loc"][1:]}, model) for f in faults[:FAULTS_SHOWN]]
-    return problem_response(invalid(named, left_out=len(faults) - len(named)))
+    faults = [{**fault, "loc": fault["loc"][1:]} for fault in faults]
+    return problem_response(invalid_request(faults, model))
