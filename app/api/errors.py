@@ -7,6 +7,7 @@ from typing import get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.responses import problem_response
@@ -54,8 +55,10 @@ async def _on_http(request: Request, error: Exception) -> Response:
         case 404:
             problem = document(NOT_FOUND, f"{where}: no such route; /docs lists them")
         case 405:
-            allowed = (error.headers or {}).get("Allow", "")
+            # Starlette's own names the methods of the first route at this address alone.
+            allowed = _methods_at(request)
             problem = document(BAD_METHOD, f"{where}: this route takes {allowed}")
+            return problem_response(problem, headers={"Allow": allowed})
         case 400:
             problem = document(MALFORMED, "the body must be JSON and could not be read as such")
         case status:
@@ -64,6 +67,14 @@ async def _on_http(request: Request, error: Exception) -> Response:
                 return await _on_unexpected(request, error)
             problem = document(kind, str(error.detail))
     return problem_response(problem, headers=error.headers)
+
+
+def _methods_at(request: Request) -> str:
+    """The methods of all routes at a request's address."""
+    routes = iter_route_contexts(request.app.routes)
+    path = request.scope["path"]
+    at_it = [route for route in routes if route.path_regex and route.path_regex.match(path)]
+    return ", ".join(sorted({method for route in at_it for method in route.methods or ()}))
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

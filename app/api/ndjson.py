@@ -22,9 +22,10 @@ class NdjsonResponse(StreamingResponse):
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, lines: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, lines: AsyncGenerator[bytes, None], status_code: int = 200) -> None:
         # A proxy that gathers the lines would hide that they are there.
-        super().__init__(lines, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(lines, status_code, headers)
         self._lines = lines
 
     async def stream_response(self, send: Send) -> None:

@@ -11,16 +11,9 @@ from app.schemas.answers import OptimizeAnswer
 from app.schemas.limits import up_to
 from app.schemas.parts import Shape
 from app.schemas.queries import COMPONENTS
-from app.schemas.questions import OptimizeRequest, Request
+from app.schemas.questions import Request
 
 PROBLEMS_MAX = 1000
-
-
-def _partial() -> dict[str, Any]:
-    """The schema of /v1/optimize's body with nothing required: the rest is in the defaults."""
-    schema = OptimizeRequest.model_json_schema(ref_template=COMPONENTS)
-    kept = ("type", "properties", "additionalProperties")
-    return {"title": "PartialOptimizeRequest", **{name: schema[name] for name in kept}}
 
 
 class BatchRequest(Request):
@@ -30,13 +23,12 @@ class BatchRequest(Request):
     """
 
     problems: list[Any] = Field(
-        description="members of /v1/optimize's body; those of `defaults` are filled in",
-        json_schema_extra={**up_to(PROBLEMS_MAX), "items": _partial()},
+        description="each as `OptimizeRequest`, without the members that `defaults` has for it; "
+        "one that is not gets an error in its line",
+        json_schema_extra=up_to(PROBLEMS_MAX),
     )
     defaults: dict[str, Any] = Field(
-        {},
-        description="members of every problem that has none of the name",
-        json_schema_extra=_partial(),
+        {}, description="members of every problem that has none of the name"
     )
 
     model_config = ConfigDict(
@@ -57,3 +49,10 @@ class BatchLine(Shape):
     index: int = Field(description="the problem's place in the request, from 0")
     answer: OptimizeAnswer | None = Field(None, description="/v1/optimize's body, where it is 200")
     error: ProblemDocument | None = Field(None, description="else its problem document")
+
+
+def line_schema() -> dict[str, Any]:
+    """BatchLine's schema, with references into the OpenAPI document, which has its parts."""
+    schema = BatchLine.model_json_schema(ref_template=COMPONENTS)
+    del schema["$defs"]
+    return schema

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import unquote_plus
 
-from app.schemas.faults import shown
+from app.schemas.faults import shortened, shown
 from app.schemas.questions import QuestionRequest
 from app.strict_json import DIGITS_MAX, Refused, load
 from solver.errors import InvalidInput
@@ -32,7 +32,7 @@ def read_query(query: bytes) -> QuestionRequest:
     values: dict[str, Any] = {}
     for name, text in _parameters(query):
         if name in values:
-            raise InvalidInput(name, "must be given once, it is there twice")
+            raise _refused(name, "must be given once, it is there twice")
         values[name] = _READERS.get(_kinds().get(name, "string"), _string)(name, text)
     if "time_limit_ms" in values:
         raise InvalidInput(
@@ -47,7 +47,7 @@ def _parameters(query: bytes) -> Iterator[tuple[str, str]]:
         if not part:
             continue
         if not equals:
-            raise InvalidInput(_decoded("query", name), "must have a value, as in name=value")
+            raise _refused(_decoded("query", name), "must have a value, as in name=value")
         yield (field := _decoded("query", name)), _decoded(field, value)
 
 
@@ -55,7 +55,11 @@ def _decoded(field: str, raw: bytes) -> str:
     try:
         return unquote_plus(raw.decode("ascii"), errors="strict")
     except UnicodeDecodeError:
-        raise InvalidInput(field, f"must be percent-encoded UTF-8, got {shown(raw)}") from None
+        raise _refused(field, f"must be percent-encoded UTF-8, got {shown(raw)}") from None
+
+
+def _refused(name: str, message: str) -> InvalidInput:
+    return InvalidInput(shortened(name), message)
 
 
 def _integer(name: str, text: str) -> Any:
@@ -108,7 +112,9 @@ def query_parameters() -> list[dict[str, Any]]:
 
 
 def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, Any]:
-    described = {"description": node.pop("description")} if "description" in node else {}
+    # A query has no null: what that stands for in the body is left out here.
+    words = node.pop("description", "").replace("null:", "left out:")
+    described = {"description": words} if words else {}
     if _kind(node) == "json":
         value: dict[str, Any] = {"content": {"application/json": {"schema": node}}}
     else:
@@ -117,7 +123,7 @@ def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, 
 
 
 def _without_null(node: dict[str, Any]) -> dict[str, Any]:
-    """A schema without the null that stands for a default: a query leaves the parameter out."""
+    """A schema of what a parameter may hold, which is never null."""
     node = dict(node)
     for option in node.pop("anyOf", ()):
         if option["type"] != "null":

@@ -13,7 +13,7 @@ from app.api.deps import ServicesDep
 from app.api.documents import problems
 from app.api.ndjson import NdjsonResponse, as_completed
 from app.problem_documents import DEFECT, from_exception
-from app.schemas.batches import PROBLEMS_MAX, BatchLine, BatchRequest
+from app.schemas.batches import PROBLEMS_MAX, BatchRequest, line_schema
 from app.schemas.questions import OptimizeRequest
 from app.services import Services
 from app.strict_json import dump
@@ -23,15 +23,20 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/optimize/batch"
 
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "NDJSON: a line of this shape for each problem, in order of completion",
+        "content": {NdjsonResponse.media_type: {"schema": line_schema()}},
+    }
+}
+
 router = APIRouter(tags=["answers"])
 
 
 @router.post(
     PATH,
-    response_model=BatchLine,
-    response_class=NdjsonResponse,
-    response_description="NDJSON: a line of this shape for each problem, in order of completion",
-    responses=problems(400, 408, 413, 415, 422),
+    response_class=Response,  # else FastAPI calls every line a string
+    responses=LINES | problems(400, 408, 413, 415, 422),
     summary="The best configurations for up to 1,000 problems, as they are found",
 )
 async def batch(body: BatchRequest, services: ServicesDep) -> Response:
