@@ -239,7 +239,9 @@ def test_head_states_the_length_and_sends_nothing(keeping: TestClient, kept: boo
     assert head.headers["etag"] == whole.headers["etag"]
 
 
-@pytest.mark.parametrize(("age_s", "words"), [(0, "private, no-cache"), (60, "private, max-age=60")])
+@pytest.mark.parametrize(
+    ("age_s", "words"), [(0, "private, no-cache"), (60, "private, max-age=60")]
+)
 def test_how_long_an_answer_may_be_used_is_a_setting(age_s: int, words: str) -> None:
     with service(answer_max_age_s=age_s) as client:
         for _ in range(2):
