@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from fastapi.testclient import TestClient
 
+from app.answers import optimize_encoded
 from app.api.conditional import has_current
 from app.api.kept import KeptAnswers
 from app.main import create_app
 from app.schemas.queries import query_parameters
 from app.schemas.questions import OptimizeRequest, QuestionRequest
 from app.settings import Settings
+from solver.question import Question
 from tests.app.conftest import service
 from tests.app.test_bad_input import problem
 
@@ -270,3 +275,27 @@ def test_kept_answers_stand_behind_whatever_refuses(keeping: TestClient) -> None
     assert keeping.get(address(SQUARE)).status_code == 200
     for headers, status in (({"host": "evil.example"}, 421), ({"origin": "https://evil"}, 403)):
         assert keeping.get(address(SQUARE), headers=headers).status_code == status
+
+
+def dawdle(question: Question, asked_s: float | None = None) -> Any:
+    """In a solver process: the answer, after long enough for the process to be killed."""
+    time.sleep(1.0)
+    return optimize_encoded(question, asked_s)
+
+
+def test_all_who_wait_get_the_answer_though_its_solver_process_is_killed(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = set(multiprocessing.active_children())
+    monkeypatch.setattr("app.answers.optimize_encoded", dawdle)
+    with service() as killed, ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(killed.get, address(SQUARE)) for _ in range(3)]
+        time.sleep(0.5)
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+        got = [each.result() for each in asked]
+        assert killed.app.state.services.pool.restarts == 1
+    monkeypatch.undo()
+    assert {each.content for each in got} == {client.get(address(SQUARE)).content}
+    sources = sorted(each.headers["server-timing"].partition(";")[0] for each in got)
+    assert sources == ["cache", "cache", "pick"]
