@@ -14,7 +14,7 @@ QUERIES_EACH = 8
 QUERY_BYTES = 2048
 """The longest query string that is remembered."""
 
-OVERHEAD_BYTES = 1024
+OVERHEAD_BYTES = 512
 """What an entry takes besides its texts: measured, objects and their places in two tables."""
 
 
