@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-contract test-container lint format bench clean
+.PHONY: help setup run test test-contract test-container lint format bench bench-service clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 
 bench: $(STAMP) ## Time the solver over a suite (SUITE=llm, paper or a CSV file)
 	$(BIN)/warpwright bench solve --suite $(SUITE)
+
+bench-service: $(STAMP) ## Load the service with wrk; one JSON object on standard output
+	@$(BIN)/python -m bench.service_load
 
 clean: ## Remove what these targets made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -7,12 +7,18 @@ WarpwrightError
 │   ├── DeadlinePassed the solver took longer than its deadline
 │   ├── StoreUnavailable the database can't be reached, written or read
 │   └── QuotaExceeded  the API key has used up what it has for the day
+├── InvalidRequest     values of a request break limits
 ├── NotFound           no verification of that id
 ├── AddressInUse       the service can't listen where it was told to
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
 
 from solver.errors import WarpwrightError
 
@@ -47,6 +53,15 @@ class QuotaExceeded(Unavailable):
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(WarpwrightError):
+    """Values break the limits of a request's ``model``; ``faults`` is what pydantic found."""
+
+    def __init__(self, faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> None:
+        super().__init__(f"{len(faults)} values break limits of {model.__name__}")
+        self.faults = faults
+        self.model = model
 
 
 class NotFound(WarpwrightError):

@@ -11,14 +11,17 @@ from typing import Any
 from fastapi import FastAPI
 
 from app import __version__
+from app.answer_cache import AnswerCache
+from app.answering import Answering
 from app.answers import warm
 from app.api import errors
 from app.api.access import AccessTable
 from app.api.documents import openapi
 from app.api.guards import BodyGuard, CallerGuard
+from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
-from app.api.routes import answers, devices, docs, health, launches, verifications
+from app.api.routes import answers, batch, devices, docs, health, launches, verifications
 from app.host import detect_host, log_host
 from app.jobs import Job, JobQueue, Outcome
 from app.key_ring import KeyRing
@@ -78,10 +81,24 @@ def create_app(
         )
         host = await asyncio.to_thread(detect_host)
         log_host(host)
-        app.state.services = Services(settings, host, pool, jobs, metrics, database, keys)
+        cache = AnswerCache(settings.answer_cache_bytes)
+        app.state.services = Services(
+            settings,
+            host,
+            pool,
+            jobs,
+            metrics,
+            database,
+            keys,
+            Answering(pool, cache, metrics),
+            # One process is left to single questions, where there is more than one.
+            asyncio.Semaphore(max(1, settings.workers - 1)),
+        )
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
+        metrics.gauge("answer_cache_bytes", "Memory of answers kept", lambda: cache.size)
+        metrics.gauge("answer_cache_answers", "Answers kept", lambda: len(cache))
         metrics.gauge("verifications_waiting", "Verifications in the queue", lambda: jobs.waiting)
         try:
             yield
@@ -104,11 +121,12 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.settings = settings
-    for module in (answers, verifications, launches, devices, health, docs):
+    for module in (answers, batch, verifications, launches, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
-    # The last added stands first.
-    app.add_middleware(BodyGuard, settings=settings)
+    # The last added stands first; none may come between the kept answers and the routes.
+    app.add_middleware(KeptAnswers)
+    app.add_middleware(BodyGuard, settings=settings, limits={batch.PATH: settings.batch_body_bytes})
     app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)
     table = AccessTable(app.routes, opened=["/metrics"] if settings.metrics_open else [])

@@ -13,6 +13,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+SOURCES = ("hit", "joined", "miss")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
@@ -36,6 +37,9 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        # Looked up once: prometheus_client's own look-up of labels costs more than counting.
+        # Bounded, as labels are: by the methods, the routes and the statuses there are.
+        self._counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.stage_seconds = Histogram(
             "warpwright_solve_seconds",
             "Time of each stage of an answer",
@@ -45,7 +49,7 @@ class Metrics:
         )
         self.proofs = Counter(
             "warpwright_proofs",
-            "Answers by what their proof came to",
+            "Solved questions by what their proof came to",
             ("status",),
             registry=self.registry,
         )
@@ -66,6 +70,13 @@ class Metrics:
             buckets=ERRORS,
             registry=self.registry,
         )
+        self._answers = Counter(
+            "warpwright_answers",
+            "Answers given: kept (hit), solved with another's (joined) or solved (miss)",
+            ("source",),
+            registry=self.registry,
+        )
+        self._answers_by = {source: self._answers.labels(source) for source in SOURCES}
         self.verifications = Counter(
             "warpwright_verifications",
             "Verifications ended",
@@ -84,6 +95,22 @@ class Metrics:
         self.verifications.labels(status, reason or "").inc()
         if predicted_us and measured_us is not None:
             self.prediction_error.observe(abs(measured_us / predicted_us - 1))
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request that was answered, under its route's template."""
+        labels = (method, route, status)
+        if labels not in self._counted:
+            self._counted[labels] = (
+                self.requests.labels(*labels),
+                self.request_seconds.labels(route),
+            )
+        counter, histogram = self._counted[labels]
+        counter.inc()
+        histogram.observe(seconds)
+
+    def count_answer(self, source: str) -> None:
+        """One of SOURCES."""
+        self._answers_by[source].inc()
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
         """A number that is read when /metrics is."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.errors import AddressInUse, EnvironmentLacks, NotFound, QuotaExceeded, Unavailable
+from app.errors import (
+    AddressInUse,
+    EnvironmentLacks,
+    InvalidRequest,
+    NotFound,
+    QuotaExceeded,
+    Unavailable,
+)
+from app.schemas.faults import describe
 from kernels.errors import (
     CacheUnwritable,
     CompileFailed,
@@ -23,6 +31,9 @@ from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:warpwright:problem:"
 REQUEST_URN = "urn:warpwright:request:"
+
+FAULTS_SHOWN = 32
+"""Faults that one document names: a body can hold thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +150,12 @@ def invalid(errors: Sequence[tuple[str, str]], left_out: int = 0) -> ProblemDocu
     return document(INVALID, "; ".join(words), errors)
 
 
+def invalid_request(faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> ProblemDocument:
+    """The document for what pydantic found wrong with a request of ``model``."""
+    named = [describe(fault, model) for fault in faults[:FAULTS_SHOWN]]
+    return invalid(named, left_out=len(faults) - len(named))
+
+
 def from_exception(error: Exception) -> ProblemDocument:
     """The document of an exception; one that nobody expected says nothing of its inside."""
     match error:
@@ -148,6 +165,8 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(
                 UNSATISFIABLE, error.message, core=error.core, relaxations=error.relaxations
             )
+        case InvalidRequest():
+            return invalid_request(error.faults, error.model)
         case NoKernelFamily():
             return document(NO_FAMILY, str(error))
         case InvalidInput():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
+from app.answering import Answering
 from app.host import Host
 from app.jobs import JobQueue
 from app.key_ring import KeyRing
@@ -24,3 +26,6 @@ class Services:
     metrics: Metrics
     database: Database
     keys: KeyRing
+    answering: Answering
+    batches: asyncio.Semaphore
+    """How many questions of batches may be under way at once, of all batches together."""

@@ -48,6 +48,18 @@ class Settings(BaseModel):
         1000, ge=1, le=1_000_000, description="finished verifications that stay readable"
     )
     body_bytes: int = Field(65_536, ge=1024, le=2**30, description="largest request body")
+    batch_body_bytes: int = Field(
+        2**20, ge=1024, le=2**30, description="largest request body of a batch"
+    )
+    answer_cache_bytes: int = Field(
+        2**26, ge=0, le=2**40, description="memory for answers that are kept; 0 keeps none"
+    )
+    answer_max_age_s: int = Field(
+        300,
+        ge=0,
+        le=31_536_000,
+        description="how long a caller may use an answer without asking again",
+    )
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
     )

@@ -7,6 +7,7 @@ from typing import get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.responses import problem_response
@@ -18,16 +19,12 @@ from app.problem_documents import (
     NOT_FOUND,
     document,
     from_exception,
-    invalid,
+    invalid_request,
 )
-from app.schemas.faults import describe
 from solver.errors import WarpwrightError
 from solver.limits import shortened
 
 log = logging.getLogger(__name__)
-
-FAULTS_SHOWN = 32
-"""Faults that one document names: a body can hold thousands."""
 
 
 def install(app: FastAPI) -> None:
@@ -57,8 +54,10 @@ async def _on_http(request: Request, error: Exception) -> Response:
         case 404:
             problem = document(NOT_FOUND, f"{where}: no such route; /docs lists them")
         case 405:
-            allowed = (error.headers or {}).get("Allow", "")
+            # Starlette's own names the methods of the first route at this address alone.
+            allowed = _methods_at(request)
             problem = document(BAD_METHOD, f"{where}: this route takes {allowed}")
+            return problem_response(problem, headers={"Allow": allowed})
         case 400:
             problem = document(MALFORMED, "the body must be JSON and could not be read as such")
         case status:
@@ -67,6 +66,14 @@ async def _on_http(request: Request, error: Exception) -> Response:
                 return error_response(error)
             problem = document(kind, str(error.detail))
     return problem_response(problem, headers=error.headers)
+
+
+def _methods_at(request: Request) -> str:
+    """The methods of all routes at a request's address."""
+    routes = iter_route_contexts(request.app.routes)
+    path = request.scope["path"]
+    at_it = [route for route in routes if route.path_regex and route.path_regex.match(path)]
+    return ", ".join(sorted({method for route in at_it for method in route.methods or ()}))
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:
@@ -79,5 +86,5 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     # FastAPI's paths begin with where in the request the value was, `body` or `query`; a route's
     # parameter of that name has the model.
     model = get_type_hints(request.scope["endpoint"])[faults[0]["loc"][0]]
-    named = [describe({**f, "loc": f["loc"][1:]}, model) for f in faults[:FAULTS_SHOWN]]
-    return problem_response(invalid(named, left_out=len(faults) - len(named)))
+    faults = [{**fault, "loc": fault["loc"][1:]} for fault in faults]
+    return problem_response(invalid_request(faults, model))

@@ -91,8 +91,7 @@ class RequestObserver:
             # A template, never the path itself: labels must stay few.
             route = "none" if entry is None else entry.path
             method = scope["method"] if scope["method"] in METHODS else "other"
-            self._metrics.requests.labels(method, route, status).inc()
-            self._metrics.request_seconds.labels(route).observe(seconds)
+            self._metrics.count_request(method, route, status, seconds)
             if self._access_log:
                 caller = state.get("caller")
                 access_log.info(

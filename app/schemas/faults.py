@@ -96,6 +96,8 @@ def _limit(schema: Schema) -> str:
 
 def _items(schema: Schema) -> str:
     """What the values of a list must be, in words."""
+    if not schema:  # read one by one, each with a message of its own
+        return "values"
     return f"names: {_options(schema)}" if "enum" in schema else f"integers{_range(schema)}"
 
 

@@ -96,7 +96,8 @@ def test_a_closed_route_is_refused_to_a_key_without_its_scope(
     response = ask(client, method, path, new_key(client, *NO_SCOPE[needed])[1])
     assert response.status_code == 403
     assert f'error="insufficient_scope", scope="{needed}"' in response.headers["www-authenticate"]
-    assert needed in response.json()["detail"]
+    if method != "HEAD":
+        assert needed in response.json()["detail"]
 
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
