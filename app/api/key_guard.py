@@ -138,9 +138,9 @@ def _saying_what_remains(bucket: Bucket | None, send: Send) -> Send:
 
     async def with_limits(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"].extend(
-                (name.lower().encode(), value.encode()) for name, value in bucket.headers().items()
-            )
+            limits = [(n.lower().encode(), v.encode()) for n, v in bucket.headers().items()]
+            # Not in place: a route may keep its headers for the next answer.
+            message = {**message, "headers": [*message.get("headers", ()), *limits]}
         await send(message)
 
     return with_limits

@@ -73,10 +73,12 @@ class RequestObserver:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = message["headers"] = list(message.get("headers", ()))
+                headers = message.get("headers", ())
                 names = {name for name, _ in headers}
-                headers.extend(pair for pair in PROTECTING if pair[0] not in names)
-                headers.append((b"x-request-id", request_id.encode()))
+                ours = [pair for pair in PROTECTING if pair[0] not in names]
+                ours.append((b"x-request-id", request_id.encode()))
+                # Not in place: a route may keep its headers for the next answer.
+                message = {**message, "headers": [*headers, *ours]}
             await send(message)
 
         try:

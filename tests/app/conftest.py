@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from app.answers import warm
 from app.jobs import Job, Outcome
 from app.main import create_app
 from app.settings import Settings
@@ -31,12 +32,13 @@ def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
 def service(
     gpu: HostGpu | None = None,
     verify: Callable[[Job, float, Worker], Outcome] = run_verification,
+    initialise: Callable[[], Any] = warm,
     **settings: Any,
 ) -> Iterator[TestClient]:
     """A client of the whole application on a host that has ``gpu``, whatever this one has."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         settings.setdefault("database", f"sqlite:///{folder}/warpwright.db")
-        app = create_app(Settings(workers=1, **settings), verify=verify)
+        app = create_app(Settings(workers=1, **settings), verify=verify, initialise=initialise)
         for module in ("app.host", "kernels.verify"):
             patch.setattr(f"{module}.host_gpu", lambda: gpu)
         with TestClient(

@@ -44,6 +44,6 @@ def revoked_key(client: TestClient, *scopes: Scope) -> dict[str, str]:
 
 @contextmanager
 def keyed_service(**settings: Any) -> Iterator[TestClient]:
-    """A service that needs keys."""
-    with service(require_keys="always", **settings) as client:
+    """A service that needs keys, ready at once: its solver is cold."""
+    with service(initialise=dict, require_keys="always", **settings) as client:
         yield client

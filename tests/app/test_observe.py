@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.keys import Scope
-from app.logs import TextFormatter, add_context, json_formatter
+from app.logs import JsonFormatter, TextFormatter, add_context
 from app.settings import Settings, load_settings
 from solver.errors import InvalidInput
 from tests.app.conftest import service
@@ -31,7 +31,7 @@ def lines() -> Iterator[io.StringIO]:
     """What the service logs, as JSON."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(json_formatter())
+    handler.setFormatter(JsonFormatter())
     handler.addFilter(add_context)
     logger = logging.getLogger("app")
     level = logger.level
@@ -160,7 +160,7 @@ def test_text_has_the_same_members_as_json() -> None:
 
 
 def test_a_line_of_json_is_one_line() -> None:
-    text = json_formatter().format(record("a\nb", color_message="no", value="c\nd"))
+    text = JsonFormatter().format(record("a\nb", color_message="no", value="c\nd"))
     assert "\n" not in text
     line = json.loads(text)
     assert (line["message"], line["value"]) == ("a\nb", "c\nd")
