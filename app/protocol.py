@@ -163,7 +163,7 @@ def _essence(cta: Cta) -> Cta:
 def _try_ring(ring: Ring) -> _Tried:
     lemmas = len(prove_ring(ring))
     programs = Cta(ring).programs([Unit(iterations) for iterations in ITERATIONS])
-    return _tried(explore_ring([programs] * ring.ctas, ring.copies), lemmas)
+    return _tried(explore_ring([programs] * ring.ctas, ring.copies, ITERATIONS), lemmas)
 
 
 def _try_epilogue(of: tuple[int, Epilogue]) -> _Tried:
