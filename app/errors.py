@@ -5,8 +5,10 @@ WarpwrightError
 │   ├── Busy           too many questions are waiting
 │   ├── SolverLost     a solver process ended, twice, while it held the question
 │   ├── DeadlinePassed the solver took longer than its deadline
-│   └── StoreUnavailable the database can't be reached, written or read
+│   ├── StoreUnavailable the database can't be reached, written or read
+│   └── QueueFull      too many jobs wait for the GPU
 ├── NotFound           no verification of that id
+├── AlreadyEnded       what has ended can't be cancelled
 ├── AddressInUse       the service can't listen where it was told to
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
 """
@@ -40,8 +42,20 @@ class StoreUnavailable(Unavailable):
     retry_after_s = 2
 
 
+class QueueFull(Unavailable):
+    """Too many jobs wait for the GPU already."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class NotFound(WarpwrightError):
     """Nothing of that name is kept here."""
+
+
+class AlreadyEnded(WarpwrightError):
+    """A job has ended, and can't be cancelled any more."""
 
 
 class AddressInUse(WarpwrightError):

@@ -36,6 +36,12 @@ def detect_host() -> Host:
     return Host(gpu, match_profile(gpu) if gpu else None)
 
 
+def gpu_uuid() -> str | None:
+    """What names the GPU that jobs run on, None where NVML sees none now."""
+    gpu = host_gpu()
+    return None if gpu is None else gpu.uuid
+
+
 def check_memory(problem: Problem, gpu: HostGpu) -> None:
     """Raise InvalidProblem where A, B, C and copies of these are more than the GPU's memory."""
     needed = memory_bytes(problem, "calibrated")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,31 +15,31 @@ from app.answers import warm
 from app.api import errors
 from app.api.guards import BodyGuard, CallerGuard
 from app.api.routes import answers, devices, docs, health, verifications
-from app.host import detect_host
-from app.jobs import Job, JobQueue, Outcome
+from app.event_streams import EventStreams
+from app.gpu_queue import GpuQueue, Runner
+from app.host import detect_host, gpu_uuid
 from app.metrics import Metrics, MetricsMiddleware
 from app.problem_documents import ProblemDocument
+from app.runners import RUNNERS
 from app.services import Services
 from app.settings import Settings
 from app.solver_pool import SolverPool
-from app.verification import run_verification
-from kernels.process import Worker
-
-STOP_S = 5.0
-"""How long a running verification may go on once the service stops."""
+from app.store.database import Database
+from app.store.jobs import JobStore
 
 
 def create_app(
     settings: Settings,
+    database: Database,
     *,
-    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
+    runners: Mapping[str, Runner] = RUNNERS,
     initialise: Callable[[], Any] = warm,
 ) -> FastAPI:
     """The ASGI application.
 
-    ``verify`` runs one verification with a deadline in seconds, in a process that stays warm
-    until a kernel hangs or faults in it; ``initialise`` warms a solver
-    process (sent by its import path).
+    ``database`` is open and held by the caller, who closes it afterwards. ``runners`` run jobs,
+    by kind, in a process that stays warm until a kernel hangs or faults in it; ``initialise``
+    warms a solver process (sent by its import path).
     """
     metrics = Metrics()
 
@@ -52,25 +52,30 @@ def create_app(
             deadline_s=settings.solve_deadline_s,
         )
         pool.start()
-        gpu_worker = Worker()
-        jobs = JobQueue(
-            lambda job: verify(job, settings.verify_deadline_s, gpu_worker),
-            waiting=settings.verifications_waiting,
-            kept=settings.verifications_kept,
-            on_end=lambda job: metrics.verifications.labels(job.status, job.reason or "").inc(),
+        jobs = JobStore(
+            database, waiting=settings.verifications_waiting, kept=settings.verifications_kept
         )
-        app.state.services = Services(
-            settings, await asyncio.to_thread(detect_host), pool, jobs, metrics
+        gpu = GpuQueue(
+            jobs,
+            runners,
+            find_gpu=gpu_uuid,
+            held=database.held,
+            deadline_s=settings.verify_deadline_s,
+            on_end=metrics.count_job,
         )
+        host = await asyncio.to_thread(detect_host)
+        streams = EventStreams(jobs, settings.event_streams)
+        app.state.services = Services(settings, host, pool, database, jobs, gpu, streams, metrics)
+        gpu.start()
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
-        metrics.gauge("verifications_waiting", "Verifications in the queue", lambda: jobs.waiting)
+        metrics.gauge("verifications_waiting", "Verifications in the queue", jobs.waiting)
+        metrics.gauge("event_streams", "Clients that follow a job's events", lambda: streams.open)
         try:
             yield
         finally:
-            await asyncio.to_thread(jobs.stop, STOP_S)
-            await asyncio.to_thread(gpu_worker.close)
+            await asyncio.to_thread(gpu.stop, settings.stop_deadline_s)
             await pool.stop()
 
     app = FastAPI(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.errors import StoreUnavailable
+from app.store.job import Job
+
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 
 class Metrics:
@@ -44,9 +49,37 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.gpu_seconds = Counter(
+            "warpwright_gpu_seconds",
+            "Time that jobs had the GPU for",
+            registry=self.registry,
+        )
+
+        self.prediction_error = Histogram(
+            "warpwright_prediction_error",
+            "Predicted time of a verified kernel against the measured, as a fraction, unsigned",
+            buckets=FRACTIONS,
+            registry=self.registry,
+        )
+
+    def count_job(self, job: Job, gpu_seconds: float) -> None:
+        """A job that ended."""
+        self.verifications.labels(job.status, job.reason or "").inc()
+        self.gpu_seconds.inc(gpu_seconds)
+        error = (job.result or {}).get("prediction_error")
+        if error is not None:
+            self.prediction_error.observe(abs(error))
+
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
-        """A number that is read when /metrics is."""
-        Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(value)
+        """A number that is read when /metrics is; NaN while the database can't be asked."""
+
+        def read() -> float:
+            try:
+                return value()
+            except StoreUnavailable:
+                return math.nan
+
+        Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(read)
 
     def text(self) -> bytes:
         """The exposition."""

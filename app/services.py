@@ -1,14 +1,19 @@
-"""What lives as long as the service does: settings, host, solver processes, jobs, counts."""
+"""What lives as long as the service does: settings, host, database, solver processes,
+the GPU's queue, counts.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.event_streams import EventStreams
+from app.gpu_queue import GpuQueue
 from app.host import Host
-from app.jobs import JobQueue
 from app.metrics import Metrics
 from app.settings import Settings
 from app.solver_pool import SolverPool
+from app.store.database import Database
+from app.store.jobs import JobStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,5 +23,8 @@ class Services:
     settings: Settings
     host: Host
     pool: SolverPool
-    jobs: JobQueue
+    database: Database
+    jobs: JobStore
+    gpu: GpuQueue
+    streams: EventStreams
     metrics: Metrics

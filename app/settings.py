@@ -5,11 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from app.schemas.faults import shown
+from app.store.database import database_url
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
@@ -44,6 +47,16 @@ class Settings(BaseModel):
     verifications_kept: int = Field(
         1000, ge=1, le=1_000_000, description="finished verifications that stay readable"
     )
+    event_streams: int = Field(
+        32, ge=1, le=10_000, description="clients that may follow a job's events at once"
+    )
+    database: str = Field(
+        default_factory=lambda: f"sqlite:///{state_folder() / 'warpwright.db'}",
+        description="where jobs, keys and launches are kept: SQLite's or PostgreSQL's URL",
+    )
+    stop_deadline_s: float = Field(
+        20.0, ge=0, le=3600, description="how long a running job may go on once the service stops"
+    )
     body_bytes: int = Field(65_536, ge=1024, le=2**30, description="largest request body")
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
@@ -57,10 +70,27 @@ class Settings(BaseModel):
             return tuple(part.strip().lower() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("database")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            database_url(value)
+        except InvalidInput as error:
+            raise PydanticCustomError("database", "{reason}", {"reason": error.message}) from None
+        return value
+
     @property
     def loopback(self) -> bool:
         """Whether the service listens to this machine alone."""
         return is_loopback(self.host)
+
+
+def state_folder() -> Path:
+    """``warpwright`` in the XDG state folder of this user."""
+    base = os.environ.get("XDG_STATE_HOME")
+    # The XDG specification has relative paths ignored.
+    folder = Path(base) if base and Path(base).is_absolute() else Path("~/.local/state")
+    return Path(os.path.expanduser(folder)) / "warpwright"
 
 
 def is_loopback(host: str) -> bool:

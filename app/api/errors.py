@@ -76,7 +76,8 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     if broken is not None:
         reason = broken.get("ctx", {}).get("error", "it could not be read")
         return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
-    model = get_type_hints(request.scope["endpoint"])["body"]
-    # FastAPI's paths begin with where in the request the value was: always its body.
+    # FastAPI's paths begin with where in the request the value was, `body` or `query`; a route's
+    # parameter of that name has the model.
+    model = get_type_hints(request.scope["endpoint"])[faults[0]["loc"][0]]
     named = [describe({**f, "loc": f["loc"][1:]}, model) for f in faults[:FAULTS_SHOWN]]
     return problem_response(invalid(named, left_out=len(faults) - len(named)))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from app.jobs import Job, Outcome
+from app.gpu_queue import Runner
 from app.main import create_app
 from app.settings import Settings
+from app.store.database import Database
 from app.verification import run_verification
 from kernels.host import HostGpu
-from kernels.process import Worker
 
 
 def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
@@ -28,20 +30,30 @@ def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
 
 @contextmanager
 def service(
-    gpu: HostGpu | None = None,
-    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
-    **settings: Any,
+    gpu: HostGpu | None = None, verify: Runner = run_verification, **settings: Any
 ) -> Iterator[TestClient]:
-    """A client of the whole application on a host that has ``gpu``, whatever this one has."""
-    app = create_app(Settings(workers=1, **settings), verify=verify)
-    with pytest.MonkeyPatch.context() as patch:
+    """A client of the whole application on a host that has ``gpu``, whatever this one has.
+
+    Its database is a temporary file where ``settings`` name none.
+    """
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        values = {"workers": 1, "database": sqlite_url(Path(folder))} | settings
         for module in ("app.host", "kernels.verify"):
             patch.setattr(f"{module}.host_gpu", lambda: gpu)
-        with TestClient(
-            app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
-        ) as client:
-            wait_until_ready(client)
-            yield client
+        with closing(Database(values["database"])) as database:
+            database.open()
+            database.hold()
+            app = create_app(Settings(**values), database, runners={"verification": verify})
+            with TestClient(
+                app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+            ) as client:
+                wait_until_ready(client)
+                yield client
+
+
+def sqlite_url(folder: Path) -> str:
+    """A database of its own in a folder."""
+    return f"sqlite:///{folder / 'warpwright.db'}"
 
 
 @pytest.fixture(scope="session")
