@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +20,7 @@ from app.settings import Settings
 from app.store.database import Database
 from app.verification import run_verification
 from kernels.host import HostGpu
+from tests.postgres import VARIABLE, Postgres
 
 
 def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
@@ -61,3 +64,37 @@ def client() -> Iterator[TestClient]:
     """A client of the whole application on a host without a GPU."""
     with service() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of these tests' own."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip("PostgreSQL's part is run by make test-postgres")
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database's URL, of either kind."""
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path)
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.create(f"test{next(_numbers)}")
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """An open database that this test holds."""
+    with closing(Database(database_url)) as database:
+        database.open()
+        database.hold()
+        yield database
