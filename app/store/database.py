@@ -17,6 +17,7 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
@@ -94,14 +95,14 @@ class Database:
 
     def open(self) -> None:
         """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
-        where this can't be done."""
+        where this can't be done, for a database of a newer program too."""
         try:
             if self.is_sqlite:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
             migrate(self._engine)
             if self.is_sqlite:
                 self._identity = _identity(self._file)
-        except (OSError, SQLAlchemyError) as error:
+        except (OSError, SQLAlchemyError, CommandError) as error:
             raise EnvironmentLacks(f"the database {self.shown}: {_reason(error)}") from error
 
     def hold(self, wait_s: float = 0.0) -> None:

@@ -14,7 +14,7 @@ from app.store.database import Database
 from app.store.job import Job
 from app.store.jobs import JobStore
 from tests.app.faults.planted import GPU, run_planted
-from tests.app.faults.planted_work import JOURNAL
+from tests.app.faults.planted_work import FIRST_N, JOURNAL
 from tests.app.faults.running import until
 
 
@@ -38,9 +38,9 @@ class Bench:
         self.queue = GpuQueue(self.store, {"verification": run_planted}, **values | changes)
         return self.queue
 
-    def submit(self, m: int = 64, n: int = 0, **more: Any) -> Job:
+    def submit(self, m: int = 64, sleeps_ms: int = 0, **more: Any) -> Job:
         """A job of planted work."""
-        request = {"problem": {"m": m, "n": n}}
+        request = {"problem": {"m": m, "n": FIRST_N + sleeps_ms}}
         job, _ = self.store.submit("verification", request, sha256="0" * 64, **more)
         self.queue.wake()
         return job

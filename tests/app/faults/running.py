@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.app.faults.planted_work import JOURNAL
+from tests.app.faults.planted_work import FIRST_N, JOURNAL
 
 ROOT = Path(__file__).resolve().parents[3]
 READY_S = 60.0
@@ -28,7 +28,7 @@ CONFIG = {
 
 def body(sleeps_ms: int, m: int = 64, **more: Any) -> dict[str, Any]:
     """A verification whose planted work takes so long."""
-    return {"m": m, "n": sleeps_ms, "k": 64, "config": CONFIG, **more}
+    return {"m": m, "n": FIRST_N + sleeps_ms, "k": 64, "config": CONFIG, **more}
 
 
 class Running:

@@ -40,7 +40,7 @@ def outcomes(bench: Bench, job: Job) -> list[str]:
 
 
 def test_jobs_run_one_at_a_time_in_one_warm_process(bench: Bench) -> None:
-    jobs = [bench.submit(n=50) for _ in range(3)]
+    jobs = [bench.submit(sleeps_ms=50) for _ in range(3)]
     bench.queue.start()
     assert [bench.ended(job).status for job in jobs] == ["passed"] * 3
     lines = planted_work.read()
@@ -50,7 +50,7 @@ def test_jobs_run_one_at_a_time_in_one_warm_process(bench: Bench) -> None:
 
 
 def test_a_worker_killed_mid_launch_is_replaced_and_its_job_run_again(bench: Bench) -> None:
-    job, after = bench.submit(n=1000), bench.submit()
+    job, after = bench.submit(sleeps_ms=1000), bench.submit()
     bench.queue.start()
     until(lambda: len(begun(job)) == 1)
     os.kill(begun(job)[0], signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_cancelling_a_running_job_ends_its_process(bench: Bench) -> None:
 
 
 def test_a_cancelled_job_that_waits_never_runs(bench: Bench) -> None:
-    first, job = bench.submit(n=300), bench.submit()
+    first, job = bench.submit(sleeps_ms=300), bench.submit()
     bench.queue.start()
     assert bench.queue.cancel(job.id).status == "cancelled"
     assert bench.ended(first).status == "passed"
@@ -120,7 +120,7 @@ def test_a_cancelled_job_that_waits_never_runs(bench: Bench) -> None:
 
 
 def test_a_stopping_queue_lets_the_running_job_end_and_keeps_the_rest(bench: Bench) -> None:
-    running, waiting = bench.submit(n=500), bench.submit()
+    running, waiting = bench.submit(sleeps_ms=500), bench.submit()
     bench.queue.start()
     until(lambda: bool(begun(running)))
     bench.queue.stop(20)
@@ -131,7 +131,7 @@ def test_a_stopping_queue_lets_the_running_job_end_and_keeps_the_rest(bench: Ben
 
 
 def test_a_job_that_outlasts_the_stop_is_queued_again_and_ended_by_the_next(bench: Bench) -> None:
-    job = bench.submit(n=2000)
+    job = bench.submit(sleeps_ms=2000)
     bench.queue.start()
     until(lambda: bool(begun(job)))
     begun_s = time.monotonic()
@@ -187,7 +187,7 @@ def test_a_clock_that_jumps_changes_neither_deadlines_nor_order(
 
     monkeypatch.setattr(time, "time", jumping)
     queue = bench.make(deadline_s=1.0)
-    hung, *jobs = bench.submit(HANGS), bench.submit(n=100), bench.submit(n=100)
+    hung, *jobs = bench.submit(HANGS), bench.submit(sleeps_ms=100), bench.submit(sleeps_ms=100)
     queue.start()
     assert bench.ended(hung).reason == "timeout"
     assert [bench.ended(job).status for job in jobs] == ["passed"] * 2
