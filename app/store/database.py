@@ -15,9 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
@@ -96,6 +93,8 @@ class Database:
     def open(self) -> None:
         """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
         where this can't be done, for a database of a newer program too."""
+        from alembic.util import CommandError  # slow to import, and only a start needs it
+
         try:
             if self.is_sqlite:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -173,6 +172,9 @@ def _identity(file: Path) -> tuple[int, int]:
 
 def migrate(engine: Engine) -> None:
     """Bring a database to the present tables; one that is newer than this program is refused."""
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", "app.store:migrations")
     with engine.begin() as connection:

@@ -36,6 +36,7 @@ class Running:
 
     def __init__(self, folder: Path, database: str, **settings: Any) -> None:
         self.folder = folder
+        self.database = database
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -59,8 +60,8 @@ class Running:
         """What every process said."""
         return (self.folder / "log").read_text()
 
-    def start(self, ready: bool = True) -> None:
-        """Start a process and wait until it is ready, or listens."""
+    def start(self) -> None:
+        """Start a process and wait until it is ready."""
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.app.faults.planted_service"],
@@ -74,8 +75,12 @@ class Running:
         line = self.process.stdout.readline()
         assert line, self.log
         self.port = int(line)
-        if ready:
-            until(lambda: self.ask("GET", "/readyz")[0] == 200, READY_S)
+        until(self._ready, READY_S)
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log
+        return bool(self.ask("GET", "/readyz")[0] == 200)
 
     def kill(self) -> None:
         """End the process as ``kill -9`` does; its children end by themselves."""
@@ -145,14 +150,17 @@ class Stream:
     def events(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """(number, name, data) as they come, to the stream's end."""
         fields: dict[str, str] = {}
-        for raw in iter(self.response.readline, b""):
-            line = raw.decode().rstrip("\n")
-            if line and not line.startswith(":"):
-                name, _, value = line.partition(": ")
-                fields[name] = value
-            elif fields:
-                yield int(fields["id"]), fields["event"], json.loads(fields["data"])
-                fields = {}
+        try:
+            for raw in iter(self.response.readline, b""):
+                line = raw.decode().rstrip("\n")
+                if line and not line.startswith(":"):
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif fields:
+                    yield int(fields["id"]), fields["event"], json.loads(fields["data"])
+                    fields = {}
+        finally:
+            self.leave()
 
     def leave(self) -> None:
         """Go away, wherever the stream is."""

@@ -7,14 +7,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
+import app.serve
 import app.store.database
 from app.errors import EnvironmentLacks, StoreUnavailable
+from app.serve import listen, serve
+from app.settings import Settings
 from app.store.database import Database
 from app.store.tables import launches
 from tests.app.conftest import service
@@ -23,6 +27,7 @@ from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.running import body, until
 from tests.app.faults.trouble import PostgresTrouble, SqliteTrouble
+from tests.postgres import Postgres
 
 KINDS = ("locked", "gone", "unwritable")
 Make = Callable[[Database], SqliteTrouble | PostgresTrouble]
@@ -113,14 +118,23 @@ def test_one_service_at_a_time_works_with_a_database(database: Database, databas
     other.close()
 
 
-def test_a_lock_that_the_server_let_go_of_is_taken_again(
-    database: Database, request: pytest.FixtureRequest
+def test_a_service_whose_database_another_holds_does_not_start(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if database.is_sqlite:
-        pytest.skip("a file's lock ends with its process alone")
-    with PostgresTrouble(database, request.getfixturevalue("postgres")).gone():
-        assert database.standing() == "unreachable"
-    assert database.standing() == "held"
-    taker = Database(str(database.url))
-    assert not taker.held()
-    taker.close()
+    monkeypatch.setattr(app.serve, "HOLD_S", 0.1)
+    settings = Settings(port=0, database=database_url)
+    with closing(listen(settings)) as listener, pytest.raises(EnvironmentLacks) as refused:
+        serve(settings, listener)
+    assert database.shown in str(refused.value)
+    assert "WARPWRIGHT_DATABASE" in str(refused.value)
+
+
+def test_a_lock_that_the_server_let_go_of_is_taken_again(postgres: Postgres) -> None:
+    url = postgres.create("let_go_of")
+    with closing(Database(url)) as database, closing(Database(url)) as other:
+        database.open()
+        database.hold()
+        with PostgresTrouble(database, postgres).gone():
+            assert database.standing() == "unreachable"
+        assert database.standing() == "held"
+        assert not other.held()
