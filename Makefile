@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench clean
+.PHONY: help setup run test test-faults test-postgres lint format bench clean
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything the tests and the compiler need
 
@@ -28,6 +28,13 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 
 test: lint ## Lint, type-check and run the tests; needs no GPU
 	$(BIN)/python -m pytest
+
+test-faults: $(STAMP) ## The long tests of faults: the service killed 50 times
+	$(BIN)/python -m pytest -m faults -s tests/app/faults
+
+test-postgres: $(STAMP) ## The store's and the faults' tests on a PostgreSQL server, installed where missing
+	$(BIN)/python -m tests.postgres --install
+	WARPWRIGHT_TEST_POSTGRES=1 $(BIN)/python -m pytest -k postgresql tests/app/store tests/app/faults
 
 lint: $(STAMP) ## Ruff and mypy
 	$(BIN)/ruff check .

@@ -28,6 +28,8 @@ RETRY_S = 0.5
 """Pause after the database could not be used."""
 REPORT_S = 1.0
 """Shortest time between two events of one stage."""
+UNTOLD = Outcome("failed", "internal_error", {})
+"""What came of a job is a defect here; the log has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,8 @@ class GpuQueue:
     def stop(self, deadline_s: float) -> None:
         """Drain, and let the running job end within ``deadline_s``; then it is queued again."""
         self.drain()
-        self._thread.join(deadline_s)
+        if self._thread.is_alive():
+            self._thread.join(deadline_s)
         if self._thread.is_alive():
             self._given_up.set()
             self._worker.halt()
@@ -127,18 +130,18 @@ class GpuQueue:
             self._news.clear()
             try:
                 job = self._claim()
+                if job is not None:
+                    self._run(job)
+                    continue
             except Exception as error:
-                self._unsure = True  # whether it was committed nobody knows
+                self._unsure = True  # what was committed nobody knows
                 if isinstance(error, StoreUnavailable):
                     log.warning("no job can be begun: %s", error)
                 else:
                     log.exception("no job can be begun")
                 self._stopping.wait(RETRY_S)
                 continue
-            if job is None:
-                self._news.wait(POLL_S)
-            else:
-                self._run(job)
+            self._news.wait(POLL_S)
 
     def _claim(self) -> Job | None:
         if not self._held():
@@ -165,13 +168,15 @@ class GpuQueue:
             outcome = self._runners[job.kind](job, turn)
         except Exception:
             log.exception("job %s broke off", job.id)
-            outcome = Outcome("failed", "internal_error", {})
+            outcome = UNTOLD
         gpu_seconds = time.monotonic() - begun
-        ended = self._record(job, outcome, gpu_seconds)
-        with self._lock:
-            self._current = None
-            if not self._given_up.is_set():
-                self._worker.resume()
+        try:
+            ended = self._record(job, outcome, gpu_seconds)
+        finally:
+            with self._lock:
+                self._current = None
+                if not self._given_up.is_set():
+                    self._worker.resume()
         if ended is not None and ended.ended is not None:
             self._on_end(ended, gpu_seconds)
 
@@ -186,8 +191,11 @@ class GpuQueue:
             except StoreUnavailable as error:
                 log.warning("the end of job %s can't be recorded yet: %s", job.id, error)
             except Exception:
+                if outcome is UNTOLD:
+                    raise
                 log.exception("the result of job %s can't be recorded", job.id)
-                outcome = Outcome("failed", "internal_error", {})
+                outcome = UNTOLD
+                continue
             if self._given_up.wait(RETRY_S):
                 log.warning("job %s is left running, for the next service to take up", job.id)
                 return None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from app.errors import AlreadyEnded, NotFound, QueueFull
@@ -38,7 +37,6 @@ class JobStore:
         self._database = database
         self._waiting = waiting
         self._kept = kept
-        self._submitting = threading.Lock()  # two at once could both take the last place
 
     def submit(
         self,
@@ -70,7 +68,7 @@ class JobStore:
             "created_at": now(),
         }
         try:
-            with self._submitting, self._database.write() as connection:
+            with self._database.write() as connection:
                 self._require_room(connection)
                 row = connection.execute(insert(jobs).values(values).returning(jobs)).mappings()
                 job = job_rows.job_of(row.one())
@@ -235,6 +233,8 @@ class JobStore:
         return job_rows.job_of(row)
 
     def _require_room(self, connection: Connection) -> None:
+        if not self._database.is_sqlite:  # where two at once could both take the last place
+            connection.execute(text("LOCK TABLE jobs IN SHARE ROW EXCLUSIVE MODE"))
         waiting = self._count_waiting(connection)
         if waiting >= self._waiting:
             recent = select(launches.c.gpu_seconds).order_by(launches.c.number.desc()).limit(RECENT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -79,16 +78,13 @@ def postgres() -> Iterator[Postgres]:
         server.close()
 
 
-_numbers = itertools.count()
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database's URL, of either kind."""
     if request.param == "sqlite":
         return sqlite_url(tmp_path)
     server: Postgres = request.getfixturevalue("postgres")
-    return server.create(f"test{next(_numbers)}")
+    return server.emptied()
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
 
 from app import answers
 from app.api.deps import ServicesDep
@@ -59,11 +59,11 @@ async def submit(
     services.gpu.require_open()
     owner = ANONYMOUS
     sha256 = question_sha256(KIND, body.model_dump())
-    earlier = await asyncio.to_thread(services.jobs.repeated, owner, idempotency_key, sha256)
+    earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
         return _answer(earlier, 200)
     problem = body.problem()
-    gpu, device = await asyncio.to_thread(require_gpu)
+    gpu, device = await run_in_threadpool(require_gpu)
     check_memory(problem, gpu)
     if body.config is None:
         question = Question(problem, device=device, proof="none")
@@ -72,7 +72,7 @@ async def submit(
         config = body.config.config()
         reply = await services.pool.ask(answers.simulate, problem, config, device, "calibrated")
         answer = reply.value
-    job, fresh = await asyncio.to_thread(
+    job, fresh = await run_in_threadpool(
         services.jobs.submit,
         KIND,
         request_of(problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]),
@@ -127,7 +127,7 @@ def cancel(verification_id: str, services: ServicesDep) -> Response:
 
 async def _place(verification_id: str, services: ServicesDep) -> AsyncIterator[None]:
     """A place among those who follow events, until the answer has ended."""
-    await asyncio.to_thread(services.jobs.get, verification_id, ANONYMOUS)
+    await run_in_threadpool(services.jobs.get, verification_id, ANONYMOUS)
     with services.streams.place():
         yield
 

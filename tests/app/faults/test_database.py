@@ -129,8 +129,8 @@ def test_a_service_whose_database_another_holds_does_not_start(
     assert "WARPWRIGHT_DATABASE" in str(refused.value)
 
 
-def test_a_lock_that_the_server_let_go_of_is_taken_again(postgres: Postgres) -> None:
-    url = postgres.create("let_go_of")
+def test_a_lock_that_postgresql_let_go_of_is_taken_again(postgres: Postgres) -> None:
+    url = postgres.emptied()
     with closing(Database(url)) as database, closing(Database(url)) as other:
         database.open()
         database.hold()

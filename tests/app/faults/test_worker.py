@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -175,6 +176,24 @@ def test_a_result_that_cannot_be_stored_ends_the_job_with_a_reason(bench: Bench)
     queue.start()
     ended = bench.ended(job)
     assert (ended.status, ended.reason) == ("failed", "internal_error")
+
+
+def test_a_defect_in_recording_a_job_gives_it_up_and_the_next_runs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, after = bench.submit(), bench.submit()
+    finish = bench.store.finish
+
+    def defective(run: Job, *rest: Any) -> Job | None:
+        if run.id == job.id:
+            raise ZeroDivisionError("planted")
+        return finish(run, *rest)
+
+    monkeypatch.setattr(bench.store, "finish", defective)
+    bench.queue.start()
+    ended = bench.ended(job)
+    assert (ended.status, ended.reason) == ("failed", "worker_lost")
+    assert bench.ended(after).status == "passed"
 
 
 def test_a_clock_that_jumps_changes_neither_deadlines_nor_order(

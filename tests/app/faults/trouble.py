@@ -67,15 +67,19 @@ class PostgresTrouble:
     def gone(self) -> Iterator[None]:
         """The server loses its power and starts again."""
         self._server.stop()
-        yield
-        self._server.start()
+        try:
+            yield
+        finally:
+            self._server.start()
 
     @contextmanager
     def unwritable(self) -> Iterator[None]:
         """The server takes no writes, as managed ones do when their disk is full."""
         self._read_only("on")
-        yield
-        self._read_only("off")
+        try:
+            yield
+        finally:
+            self._read_only("off")
 
     def _read_only(self, value: str) -> None:
         self._server.execute(
