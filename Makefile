@@ -6,7 +6,8 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-contract test-container lint format bench bench-service clean
+.PHONY: help setup run test test-contract test-faults test-postgres test-container lint format
+.PHONY: bench bench-service clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,13 @@ test: lint ## Lint, type-check and run the tests; needs no GPU
 
 test-contract: $(STAMP) ## Hold thousands of answers to the OpenAPI document; takes minutes
 	$(BIN)/python -m pytest -m contract -s tests/app/test_contract.py
+
+test-faults: $(STAMP) ## The long tests of faults: the service killed 50 times
+	$(BIN)/python -m pytest -m faults -s tests/app/faults
+
+test-postgres: $(STAMP) ## The store's and the faults' tests on a PostgreSQL server, installed where missing
+	$(BIN)/python -m tests.postgres --install
+	WARPWRIGHT_TEST_POSTGRES=1 $(BIN)/python -m pytest -k postgresql tests/app/store tests/app/faults
 
 test-container: $(STAMP) ## Build and start the image; for root on Debian, with buildah and debootstrap
 	$(BIN)/python -m pytest -m container --timeout 1800 -s tests/container

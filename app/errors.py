@@ -6,9 +6,11 @@ WarpwrightError
 │   ├── SolverLost     a solver process ended, twice, while it held the question
 │   ├── DeadlinePassed the solver took longer than its deadline
 │   ├── StoreUnavailable the database can't be reached, written or read
-│   └── QuotaExceeded  the API key has used up what it has for the day
+│   ├── QuotaExceeded  the API key has used up what it has for the day
+│   └── QueueFull      too many jobs wait for the GPU
 ├── InvalidRequest     values of a request break limits
 ├── NotFound           no verification of that id
+├── AlreadyEnded       what has ended can't be cancelled
 ├── AddressInUse       the service can't listen where it was told to
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
 """
@@ -55,6 +57,14 @@ class QuotaExceeded(Unavailable):
         self.retry_after_s = retry_after_s
 
 
+class QueueFull(Unavailable):
+    """Too many jobs wait for the GPU already."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class InvalidRequest(WarpwrightError):
     """Values break the limits of a request's ``model``; ``faults`` is what pydantic found."""
 
@@ -66,6 +76,10 @@ class InvalidRequest(WarpwrightError):
 
 class NotFound(WarpwrightError):
     """Nothing of that name is kept here."""
+
+
+class AlreadyEnded(WarpwrightError):
+    """A job has ended, and can't be cancelled any more."""
 
 
 class AddressInUse(WarpwrightError):

@@ -47,6 +47,12 @@ def log_host(host: Host) -> None:
         log.info("GPU: %s, driver %s", host.gpu.name, host.gpu.driver)
 
 
+def gpu_uuid() -> str | None:
+    """What names the GPU that jobs run on, None where NVML sees none now."""
+    gpu = host_gpu()
+    return None if gpu is None else gpu.uuid
+
+
 def check_memory(problem: Problem, gpu: HostGpu) -> None:
     """Raise InvalidProblem where A, B, C and copies of these are more than the GPU's memory."""
     needed = memory_bytes(problem, "calibrated")

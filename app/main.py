@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,43 +22,40 @@ from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
 from app.api.routes import answers, batch, devices, docs, health, launches, verifications
-from app.host import detect_host, log_host
-from app.jobs import Job, JobQueue, Outcome
+from app.event_streams import EventStreams
+from app.gpu_queue import GpuQueue, Runner
+from app.host import detect_host, gpu_uuid, log_host
 from app.key_ring import KeyRing
 from app.metrics import Metrics
+from app.runners import RUNNERS
 from app.services import Services
 from app.settings import Settings
 from app.solver_pool import SolverPool
 from app.store.database import Database
+from app.store.jobs import JobStore
 from app.store.keys import KeyStore
 from app.telemetry import telemetry
-from app.verification import run_verification
-from kernels.process import Worker
 
 log = logging.getLogger(__name__)
-
-STOP_S = 5.0
-"""How long a running verification may go on once the service stops."""
 
 
 def create_app(
     settings: Settings,
+    database: Database,
     *,
-    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
+    runners: Mapping[str, Runner] = RUNNERS,
     initialise: Callable[[], Any] = warm,
 ) -> FastAPI:
     """The ASGI application.
 
-    ``verify`` runs one verification with a deadline in seconds, in a process that stays warm
-    until a kernel hangs or faults in it; ``initialise`` warms a solver
-    process (sent by its import path).
+    ``database`` is open and held by the caller, who closes it afterwards. ``runners`` run jobs,
+    by kind, in a process that stays warm until a kernel hangs or faults in it; ``initialise``
+    warms a solver process (sent by its import path).
     """
     metrics = Metrics()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        database = Database(settings.database)
-        await asyncio.to_thread(database.open)
         key_store = KeyStore(database)
         if settings.keys_required and not await asyncio.to_thread(key_store.known):
             log.warning("keys are needed and there is none: `warpwright keys create` makes one")
@@ -70,44 +67,49 @@ def create_app(
             deadline_s=settings.solve_deadline_s,
         )
         pool.start()
-        gpu_worker = Worker()
-        jobs = JobQueue(
-            lambda job: verify(job, settings.verify_deadline_s, gpu_worker),
-            waiting=settings.verifications_waiting,
-            kept=settings.verifications_kept,
-            on_end=lambda job: metrics.verification_ended(
-                job.status, job.reason, job.predicted_us, (job.result or {}).get("median_us")
-            ),
+        jobs = JobStore(
+            database, waiting=settings.verifications_waiting, kept=settings.verifications_kept
+        )
+        gpu = GpuQueue(
+            jobs,
+            runners,
+            find_gpu=gpu_uuid,
+            held=database.held,
+            deadline_s=settings.verify_deadline_s,
+            on_end=metrics.count_job,
         )
         host = await asyncio.to_thread(detect_host)
         log_host(host)
+        streams = EventStreams(jobs, settings.event_streams)
         cache = AnswerCache(settings.answer_cache_bytes)
         app.state.services = Services(
-            settings,
-            host,
-            pool,
-            jobs,
-            metrics,
-            database,
-            keys,
-            Answering(pool, cache, metrics),
+            settings=settings,
+            host=host,
+            pool=pool,
+            database=database,
+            jobs=jobs,
+            gpu=gpu,
+            streams=streams,
+            metrics=metrics,
+            keys=keys,
+            answering=Answering(pool, cache, metrics),
             # One process is left to single questions, where there is more than one.
-            asyncio.Semaphore(max(1, settings.workers - 1)),
+            batches=asyncio.Semaphore(max(1, settings.workers - 1)),
         )
+        gpu.start()
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
         metrics.gauge("answer_cache_bytes", "Memory of answers kept", lambda: cache.size)
         metrics.gauge("answer_cache_answers", "Answers kept", lambda: len(cache))
-        metrics.gauge("verifications_waiting", "Verifications in the queue", lambda: jobs.waiting)
+        metrics.gauge("verifications_waiting", "Verifications in the queue", jobs.waiting)
+        metrics.gauge("event_streams", "Clients that follow a job's events", lambda: streams.open)
         try:
             yield
         finally:
-            await asyncio.to_thread(jobs.stop, STOP_S)
-            await asyncio.to_thread(gpu_worker.close)
+            await asyncio.to_thread(gpu.stop, settings.stop_deadline_s)
             await pool.stop()
             keys.close()
-            database.close()
 
     app = FastAPI(
         title="Warpwright",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from prometheus_client import (
@@ -12,6 +13,9 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+
+from app.errors import StoreUnavailable
+from app.store.job import Job
 
 SOURCES = ("hit", "joined", "miss")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -66,7 +70,7 @@ class Metrics:
         )
         self.prediction_error = Histogram(
             "warpwright_prediction_error",
-            "|measured / predicted - 1| of verified kernels",
+            "|predicted / measured - 1| of verified kernels",
             buckets=ERRORS,
             registry=self.registry,
         )
@@ -84,17 +88,13 @@ class Metrics:
             registry=self.registry,
         )
 
-    def verification_ended(
-        self,
-        status: str,
-        reason: str | None,
-        predicted_us: float | None = None,
-        measured_us: float | None = None,
-    ) -> None:
-        """Count a verdict, and how far the prediction was off where the kernel was timed."""
-        self.verifications.labels(status, reason or "").inc()
-        if predicted_us and measured_us is not None:
-            self.prediction_error.observe(abs(measured_us / predicted_us - 1))
+    def count_job(self, job: Job, gpu_seconds: float) -> None:
+        """A job that ended, and how far the prediction was off where its kernel was timed."""
+        self.verifications.labels(job.status, job.reason or "").inc()
+        self.gpu_seconds.inc(gpu_seconds)
+        error = (job.result or {}).get("prediction_error")
+        if error is not None:
+            self.prediction_error.observe(abs(error))
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request that was answered, under its route's template."""
@@ -113,8 +113,15 @@ class Metrics:
         self._answers_by[source].inc()
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
-        """A number that is read when /metrics is."""
-        Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(value)
+        """A number that is read when /metrics is; NaN while the database can't be asked."""
+
+        def read() -> float:
+            try:
+                return value()
+            except StoreUnavailable:
+                return math.nan
+
+        Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(read)
 
     def text(self) -> bytes:
         """The exposition."""

@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.errors import (
     AddressInUse,
+    AlreadyEnded,
     EnvironmentLacks,
     InvalidRequest,
     NotFound,
+    QueueFull,
     QuotaExceeded,
     Unavailable,
 )
@@ -57,6 +59,7 @@ BAD_ORIGIN = ProblemKind("foreign-origin", 403, "Requests from other origins are
 NOT_FOUND = ProblemKind("not-found", 404, "There is nothing at this address")
 BAD_METHOD = ProblemKind("method-not-allowed", 405, "The address does not take this method")
 SLOW_BODY = ProblemKind("body-timeout", 408, "The body did not arrive in time")
+ENDED = ProblemKind("already-ended", 409, "The job has ended")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 NOT_JSON = ProblemKind("unsupported-media-type", 415, "The body must be JSON")
 BAD_HOST = ProblemKind("foreign-host", 421, "Requests for other hosts are refused")
@@ -66,6 +69,7 @@ NO_FAMILY = ProblemKind("no-kernel-family", 422, "No kernel family runs on this 
 REFUSED = ProblemKind("compile-failed", 422, "The CUDA compiler refused the kernel")
 RATE_LIMITED = ProblemKind("rate-limited", 429, "The API key makes too many requests")
 QUOTA = ProblemKind("quota-exceeded", 429, "The API key's quota is used up")
+QUEUE_FULL = ProblemKind("queue-full", 429, "Too many jobs wait for the GPU")
 DEFECT = ProblemKind("internal-error", 500, "The service failed")
 NO_GPU = ProblemKind("gpu-absent", 503, "There is no GPU to verify on")
 NO_COMPILER = ProblemKind("compiler-absent", 503, "The CUDA compiler is not installed")
@@ -183,6 +187,10 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(NOT_FOUND, str(error))
         case QuotaExceeded():
             return document(QUOTA, str(error))
+        case AlreadyEnded():
+            return document(ENDED, str(error))
+        case QueueFull():
+            return document(QUEUE_FULL, str(error))
         case Unavailable():
             return document(UNAVAILABLE, str(error))
         case _:

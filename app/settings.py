@@ -47,6 +47,16 @@ class Settings(BaseModel):
     verifications_kept: int = Field(
         1000, ge=1, le=1_000_000, description="finished verifications that stay readable"
     )
+    event_streams: int = Field(
+        32, ge=1, le=10_000, description="clients that may follow a job's events at once"
+    )
+    database: str = Field(
+        default_factory=lambda: f"sqlite:///{state_folder() / 'warpwright.db'}",
+        description="where jobs, keys and launches are kept: SQLite's or PostgreSQL's URL",
+    )
+    stop_deadline_s: float = Field(
+        20.0, ge=0, le=3600, description="how long a running job may go on once the service stops"
+    )
     body_bytes: int = Field(65_536, ge=1024, le=2**30, description="largest request body")
     batch_body_bytes: int = Field(
         2**20, ge=1024, le=2**30, description="largest request body of a batch"
@@ -62,10 +72,6 @@ class Settings(BaseModel):
     )
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
-    )
-    database: str = Field(
-        default_factory=lambda: f"sqlite:///{data_folder() / 'warpwright.db'}",
-        description="where jobs, keys and launches are kept: SQLite's or PostgreSQL's URL",
     )
     require_keys: Literal["auto", "always"] = Field(
         "auto", description="auto: unless bound to loopback; always: there too, as behind a proxy"
@@ -113,11 +119,11 @@ class Settings(BaseModel):
         return is_loopback(self.host)
 
 
-def data_folder() -> Path:
-    """``warpwright`` in the XDG data folder of this user."""
-    base = os.environ.get("XDG_DATA_HOME")
+def state_folder() -> Path:
+    """``warpwright`` in the XDG state folder of this user."""
+    base = os.environ.get("XDG_STATE_HOME")
     # The XDG specification has relative paths ignored.
-    folder = Path(base) if base and Path(base).is_absolute() else Path("~/.local/share")
+    folder = Path(base) if base and Path(base).is_absolute() else Path("~/.local/state")
     return Path(os.path.expanduser(folder)) / "warpwright"
 
 

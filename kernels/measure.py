@@ -10,6 +10,7 @@ from typing import Any
 import cupy as cp
 
 from kernels.host import ClockReading
+from kernels.process import report
 from kernels.protocol import Protocol, finished
 from kernels.session import Session
 from kernels.statistics import RatioInterval, Timing, summarise
@@ -150,6 +151,8 @@ def measure(
         rounds += batch_rounds
         ratios = [b / a for a, b in zip(*times_us, strict=True)] if len(graphs) == 2 else []
         stop, interval = finished(protocol, rounds, spent_ms, ratios)
+        half_width = None if interval is None else interval.half_width
+        report("timing", rounds=rounds, half_width=half_width)
         if stop:
             break
     return Measurement(

@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernels.process import report
 from kernels.protocol import Protocol, rotation_sets
 from solver.config import Config
 from solver.device import load_profile
@@ -99,6 +100,7 @@ def run_task(task: Task) -> TaskResult:
 
     current = session()
     problem, config = task.problem, task.config
+    report("compiling")
     kernel = current.kernel(family.compile_key(config, problem.dtype, problem.kernel_layout))
     check_compiled(kernel.compiled, config, load_profile(task.device))
     sms = current.sms if task.sms is None else min(task.sms, current.sms)

@@ -7,7 +7,7 @@ never checked twice.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -249,5 +249,9 @@ class VerificationRequest(ProblemRequest):
     """A problem to run on the host's GPU, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="none: the solver's pick")
+    priority: Literal["low", "normal", "high"] = Field(
+        "normal",
+        description="which of the jobs that wait goes first; those of one priority as accepted",
+    )
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"m": 512, "n": 512, "k": 512}]})

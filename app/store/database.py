@@ -5,36 +5,40 @@ service at a time.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
-    InterfaceError,
+    IntegrityError,
     NoSuchModuleError,
-    OperationalError,
+    NotSupportedError,
+    ProgrammingError,
     SQLAlchemyError,
 )
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.pool import QueuePool
 
 from app.errors import EnvironmentLacks, StoreUnavailable
 from solver.errors import InvalidInput
 
 BUSY_TIMEOUT_S = 5.0
-"""How long a statement waits for another writer of a SQLite file, and a connection for
-PostgreSQL."""
+"""How long a statement waits for another's lock, and a connection for PostgreSQL's answer."""
 
-_OUT_OF_REACH = (OperationalError, InterfaceError)
-"""A file that is locked, full, read-only or gone; a server that does not answer."""
+_DEFECTS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
+"""Statements that are wrong. Every other failure is the database's: a file that is locked, full,
+damaged or read-only, a server that does not answer."""
 
 SERVICE_LOCK = 0x57617270777269  # "Warpwri", PostgreSQL's advisory locks go by number
 LOCK_POLL_S = 0.1
@@ -69,11 +73,12 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = database_url(url)
         self._engine = _engine(self.url)
+        self._file = Path(self.url.database or "")
+        self._identity: tuple[int, int] | None = None
         self._lock: _FileLock | _AdvisoryLock = (
-            _FileLock(Path(self.url.database or ""))
-            if self.is_sqlite
-            else _AdvisoryLock(self._engine)
+            _FileLock(self._file) if self.is_sqlite else _AdvisoryLock(self._engine)
         )
+        self._locking = threading.Lock()
 
     @property
     def is_sqlite(self) -> bool:
@@ -87,18 +92,22 @@ class Database:
 
     def open(self) -> None:
         """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
-        where this can't be done."""
+        where this can't be done, for a database of a newer program too."""
+        from alembic.util import CommandError  # slow to import, and only a start needs it
+
         try:
             if self.is_sqlite:
-                Path(self.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+                self._file.parent.mkdir(parents=True, exist_ok=True)
             migrate(self._engine)
-        except (OSError, SQLAlchemyError) as error:
+            if self.is_sqlite:
+                self._identity = _identity(self._file)
+        except (OSError, SQLAlchemyError, CommandError) as error:
             raise EnvironmentLacks(f"the database {self.shown}: {_reason(error)}") from error
 
     def hold(self, wait_s: float = 0.0) -> None:
         """Be the one service of this database, or EnvironmentLacks after ``wait_s`` seconds."""
         end = time.monotonic() + wait_s
-        while not self._lock.take():
+        while not self.held():
             if time.monotonic() >= end:
                 raise EnvironmentLacks(
                     f"another service works with the database {self.shown}; "
@@ -109,17 +118,30 @@ class Database:
     def held(self) -> bool:
         """Whether this service still holds the database: PostgreSQL lets go of a lost
         connection's lock, which is then taken again where that can be done."""
-        return self._lock.take()
+        with self._locking:
+            return self._lock.take()
+
+    def standing(self) -> str:
+        """``held``, ``unreachable``, or ``another_service`` where one has taken it over."""
+        try:
+            with self.read() as connection:
+                connection.execute(text("SELECT 1 FROM jobs LIMIT 1"))
+        except StoreUnavailable:
+            return "unreachable"
+        return "held" if self.held() else "another_service"
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction that is committed at the end, or not at all."""
+        self._require_file()
         with _translated(), self._engine.begin() as connection:
             yield connection
+        self._require_file()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that changes nothing."""
+        self._require_file()
         with _translated(), self._engine.connect() as connection:
             if self.is_sqlite:
                 connection = connection.execution_options(reads=True)
@@ -127,12 +149,32 @@ class Database:
 
     def close(self) -> None:
         """Let other services in."""
-        self._lock.release()
+        with self._locking:
+            self._lock.release()
         self._engine.dispose()
+
+    def _require_file(self) -> None:
+        """SQLite itself would go on writing to a file that was deleted, and lose it all."""
+        if self._identity is None:
+            return
+        try:
+            same = _identity(self._file) == self._identity
+        except OSError:
+            same = False
+        if not same:
+            raise StoreUnavailable(f"the database can't be used: {self._file} is gone")
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_dev, status.st_ino
 
 
 def migrate(engine: Engine) -> None:
     """Bring a database to the present tables; one that is newer than this program is refused."""
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", "app.store:migrations")
     with engine.begin() as connection:
@@ -141,9 +183,19 @@ def migrate(engine: Engine) -> None:
 
 
 def _engine(url: URL) -> Engine:
-    options: dict[str, Any] = {"poolclass": QueuePool, "pool_pre_ping": True}
+    options: dict[str, Any] = {
+        "poolclass": QueuePool,
+        "pool_pre_ping": True,
+        "pool_timeout": BUSY_TIMEOUT_S,
+        "json_serializer": partial(json.dumps, allow_nan=False),  # NaN is no JSON to PostgreSQL
+    }
     if url.get_backend_name() != "sqlite":
-        options["connect_args"] = {"connect_timeout": int(BUSY_TIMEOUT_S)}
+        limit_ms = int(BUSY_TIMEOUT_S * 1e3)
+        options["connect_args"] = {
+            "connect_timeout": max(1, int(BUSY_TIMEOUT_S)),
+            "tcp_user_timeout": limit_ms,  # a server that vanished acknowledges nothing
+            "options": f"-c lock_timeout={limit_ms}",
+        }
         try:
             return create_engine(url, **options)
         except (ImportError, NoSuchModuleError) as error:
@@ -172,9 +224,11 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        if error.connection_invalidated or isinstance(error, _OUT_OF_REACH):
-            raise StoreUnavailable(f"the database can't be used: {_reason(error)}") from error
-        raise
+        if isinstance(error, _DEFECTS) and not error.connection_invalidated:
+            raise
+        raise StoreUnavailable(f"the database can't be used: {_reason(error)}") from error
+    except PoolExhausted as error:
+        raise StoreUnavailable("too many wait for the database") from error
 
 
 def _reason(error: Exception) -> str:

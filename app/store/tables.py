@@ -56,7 +56,7 @@ class Moment(TypeDecorator[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-DOCUMENT = JSON().with_variant(JSONB(), "postgresql")
+DOCUMENT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows of INTEGER alone
 
 jobs = Table(
@@ -64,6 +64,8 @@ jobs = Table(
     metadata,
     # Order of acceptance, never used twice: pages go by it.
     Column("number", SERIAL, primary_key=True),
+    # Order of ending, none while it has not: the first to end are forgotten first.
+    Column("ended", SERIAL, index=True),
     Column("id", String(32), nullable=False, unique=True),
     Column("kind", String(16), nullable=False),
     Column("status", String(16), nullable=False),
@@ -71,7 +73,10 @@ jobs = Table(
     Column("reason", String(64)),
     Column("request", DOCUMENT, nullable=False),
     Column("result", DOCUMENT),
+    # The number of its present or last run, and how many of its runs were lost.
     Column("attempts", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),
+    Column("gpu", String(100)),
     Column("cancel_requested", Boolean, nullable=False),
     Column("key_id", String(16), nullable=False),
     Column("idempotency_key", String(255)),

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from app.answers import warm
-from app.jobs import Job, Outcome
+from app.gpu_queue import Runner
 from app.main import create_app
 from app.settings import Settings
+from app.store.database import Database
 from app.verification import run_verification
 from kernels.host import HostGpu
-from kernels.process import Worker
+from tests.postgres import VARIABLE, Postgres
 
 
 def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
@@ -31,21 +34,37 @@ def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
 @contextmanager
 def service(
     gpu: HostGpu | None = None,
-    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
+    verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
     **settings: Any,
 ) -> Iterator[TestClient]:
-    """A client of the whole application on a host that has ``gpu``, whatever this one has."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        settings.setdefault("database", f"sqlite:///{folder}/warpwright.db")
-        app = create_app(Settings(workers=1, **settings), verify=verify, initialise=initialise)
+    """A client of the whole application on a host that has ``gpu``, whatever this one has.
+
+    Its database is a temporary file where ``settings`` name none.
+    """
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        values = {"workers": 1, "database": sqlite_url(Path(folder))} | settings
         for module in ("app.host", "kernels.verify"):
             patch.setattr(f"{module}.host_gpu", lambda: gpu)
-        with TestClient(
-            app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
-        ) as client:
-            wait_until_ready(client)
-            yield client
+        with closing(Database(values["database"])) as database:
+            database.open()
+            database.hold()
+            app = create_app(
+                Settings(**values),
+                database,
+                runners={"verification": verify},
+                initialise=initialise,
+            )
+            with TestClient(
+                app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+            ) as client:
+                wait_until_ready(client)
+                yield client
+
+
+def sqlite_url(folder: Path) -> str:
+    """A database of its own in a folder."""
+    return f"sqlite:///{folder / 'warpwright.db'}"
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +73,34 @@ def client() -> Iterator[TestClient]:
     # Without the cache, so that a test finds out what the solver says, whoever asked before.
     with service(answer_cache_bytes=0) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of these tests' own."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip("PostgreSQL's part is run by make test-postgres")
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database's URL, of either kind."""
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path)
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.emptied()
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """An open database that this test holds."""
+    with closing(Database(database_url)) as database:
+        database.open()
+        database.hold()
+        yield database

@@ -22,11 +22,12 @@ from app.keys import Scope
 from app.main import create_app
 from app.problem_documents import ProblemDocument
 from app.settings import Settings
+from app.store.database import Database
 from app.store.keys import KeyStore
 from tests.app.conftest import service
 from tests.app.key_tools import expired_key, keyed_service, new_key, revoked_key, services_of
 
-APP = create_app(Settings())
+APP = create_app(Settings(), Database(Settings().database))  # never opened
 ROUTES = [
     (method, str(route.path))
     for route in iter_route_contexts(APP.routes)

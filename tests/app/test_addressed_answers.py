@@ -20,6 +20,7 @@ from app.main import create_app
 from app.schemas.queries import query_parameters
 from app.schemas.questions import OptimizeRequest, QuestionRequest
 from app.settings import Settings
+from app.store.database import Database
 from solver.question import Question
 from tests.app.conftest import service
 from tests.app.test_bad_input import problem
@@ -272,7 +273,9 @@ def test_a_kept_answer_is_counted_under_its_route(keeping: TestClient) -> None:
 
 def test_kept_answers_stand_behind_whatever_refuses(keeping: TestClient) -> None:
     """Innermost, so that no guard that is added later comes after them."""
-    assert create_app(Settings()).user_middleware[-1].cls is KeptAnswers
+    assert (
+        create_app(Settings(), Database(Settings().database)).user_middleware[-1].cls is KeptAnswers
+    )
     assert keeping.get(address(SQUARE)).status_code == 200
     for headers, status in (({"host": "evil.example"}, 421), ({"origin": "https://evil"}, 403)):
         assert keeping.get(address(SQUARE), headers=headers).status_code == status

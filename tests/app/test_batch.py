@@ -7,7 +7,9 @@ import json
 import multiprocessing
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -20,8 +22,9 @@ from app.main import create_app
 from app.schemas.batches import BatchLine
 from app.settings import Settings
 from app.solver_pool import Reply, SolverPool
+from app.store.database import Database
 from solver.question import Question
-from tests.app.conftest import service
+from tests.app.conftest import service, sqlite_url
 from tests.app.test_bad_input import problem
 
 PATH = "/v1/optimize/batch"
@@ -145,9 +148,13 @@ def nothing() -> None:
 
 @asynccontextmanager
 async def started(workers: int, initialise: Callable[[], None] = nothing) -> AsyncIterator[FastAPI]:
-    app = create_app(Settings(workers=workers, answer_cache_bytes=0), initialise=initialise)
-    async with app.router.lifespan_context(app):
-        yield app
+    settings = Settings(workers=workers, answer_cache_bytes=0)
+    with TemporaryDirectory() as folder, closing(Database(sqlite_url(Path(folder)))) as database:
+        database.open()
+        database.hold()
+        app = create_app(settings, database, initialise=initialise)
+        async with app.router.lifespan_context(app):
+            yield app
 
 
 class Client:

@@ -40,15 +40,15 @@ SETTINGS = Settings(
     require_keys="always",
     access_log=False,
 )
-APP = create_app(SETTINGS, verify=passing)
+DATABASE = Database(SETTINGS.database)
+DATABASE.open()
+DATABASE.hold()
+APP = create_app(SETTINGS, DATABASE, runners={"verification": passing})
 
 
 def key_of_everything() -> str:
     """A key with every scope: the document's routes need one."""
-    database = Database(SETTINGS.database)
-    database.open()
-    _, text = KeyStore(database).create("contract", frozenset({Scope.ADMIN}))
-    database.close()
+    _, text = KeyStore(DATABASE).create("contract", frozenset({Scope.ADMIN}))
     return text
 
 

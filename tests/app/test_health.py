@@ -52,10 +52,11 @@ def test_the_openapi_document_promises_problem_documents(client: TestClient) -> 
     schema = client.get("/openapi.json").json()
     assert "HTTPValidationError" not in str(schema)
     responses = schema["paths"]["/v1/verifications"]["post"]["responses"]
-    expected = "202 400 401 403 408 413 415 421 422 429 500 503"
-    assert set(responses) == set(expected.split())
+    done = {"200", "202"}
+    faulty = {"400", "401", "403", "408", "413", "415", "421", "422", "429", "500", "503"}
+    assert done | faulty == set(responses)
     for status, response in responses.items():
-        media = "application/json" if status == "202" else "application/problem+json"
+        media = "application/json" if status in done else "application/problem+json"
         assert list(response["content"]) == [media]
     names = set(schema["components"]["schemas"])
     assert {"ProblemDocument", "FieldError", "OptimizeAnswer"} <= names

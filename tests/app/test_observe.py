@@ -15,9 +15,11 @@ from fastapi.testclient import TestClient
 from app.keys import Scope
 from app.logs import JsonFormatter, TextFormatter, add_context
 from app.settings import Settings, load_settings
+from app.store.job import Outcome
 from solver.errors import InvalidInput
 from tests.app.conftest import service
 from tests.app.key_tools import keyed_service, new_key, services_of
+from tests.app.test_verifications import ended, gpu
 
 
 @pytest.fixture(scope="module")
@@ -167,14 +169,20 @@ def test_a_line_of_json_is_one_line() -> None:
     assert "color_message" not in line
 
 
-def test_the_prediction_error_is_measured_over_predicted_less_one() -> None:
-    with service() as client:
-        metrics = services_of(client).metrics
-        metrics.verification_ended("passed", None, 10.0, 8.0)
-        metrics.verification_ended("failed", "timeout", 10.0, None)
-        text = metrics.text().decode()
+def test_verdicts_and_prediction_errors_are_counted(lines: io.StringIO) -> None:
+    outcomes = iter(
+        [Outcome("passed", None, {"prediction_error": -0.2}), Outcome("failed", "timeout", {})]
+    )
+    with service(gpu(), lambda job, turn: next(outcomes)) as client:
+        for _ in range(2):
+            job = client.post("/v1/verifications", json={"m": 64, "n": 64, "k": 64})
+            ended(client, job.headers["location"])
+        text = services_of(client).metrics.text().decode()
     assert 'warpwright_verifications_total{reason="timeout",status="failed"} 1.0' in text
     assert "warpwright_prediction_error_count 1.0" in text
+    launched = [json.loads(line) for line in lines.getvalue().splitlines() if "launches" in line]
+    assert [line["status"] for line in launched] == ["passed", "failed"]
+    assert launched[1]["reason"] == "timeout"
     assert float(re.findall(r"prediction_error_sum (\S+)", text)[0]) == pytest.approx(0.2)
 
 

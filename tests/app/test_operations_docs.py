@@ -13,6 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from app.cli.main import main
 from app.main import create_app
 from app.settings import PREFIX, Settings
+from app.store.database import Database
 from tests.app.key_tools import services_of
 from tests.app.test_access import CLOSED, OPEN, TABLE
 
@@ -126,7 +127,7 @@ def test_what_would_hold_is_shown_and_nothing_started(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_the_openapi_document_says_whether_a_key_is_needed(host: str) -> None:
-    schema = create_app(Settings(host=host)).openapi()
+    schema = create_app(Settings(host=host), Database(Settings().database)).openapi()
     operation = schema["paths"]["/v1/optimize"]["post"]
     needed = {"key": ["optimize"]}
     assert operation["security"] == ([{}, needed] if host == "127.0.0.1" else [needed])

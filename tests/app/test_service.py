@@ -13,14 +13,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from app.errors import AddressInUse
 from app.serve import listen
 from app.settings import Settings
+from tests.app.conftest import sqlite_url
 
 READY_WITHIN_S = 90.0
+
+
+@pytest.fixture(autouse=True)
+def database_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WARPWRIGHT_DATABASE", sqlite_url(tmp_path))
 
 
 @contextmanager

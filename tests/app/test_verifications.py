@@ -8,10 +8,10 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from app.jobs import Job, Outcome
+from app.gpu_queue import Turn
 from app.schemas.service import VerificationJob
+from app.store.job import Job, Outcome
 from kernels.host import HostGpu
-from kernels.process import Worker
 from tests.app.conftest import service
 
 GIB = 2**30
@@ -22,7 +22,7 @@ def gpu(name: str = "NVIDIA H200", memory_bytes: int = 140 * GIB) -> HostGpu:
     return HostGpu(name, "GPU-0", "580", memory_bytes, (9, 0), 1980, ())
 
 
-def passing(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+def passing(job: Job, turn: Turn) -> Outcome:
     return Outcome("passed", None, {"median_us": 5.0})
 
 
@@ -87,7 +87,7 @@ def test_a_verification_of_a_given_configuration_runs_that_one() -> None:
 
 
 def test_a_failed_verification_has_its_reason() -> None:
-    def failing(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+    def failing(job: Job, turn: Turn) -> Outcome:
         return Outcome("failed", "timeout", {"details": "killed at its deadline"})
 
     with service(gpu(), failing) as client:
@@ -99,7 +99,7 @@ def test_a_failed_verification_has_its_reason() -> None:
 def test_a_defect_in_one_verification_leaves_the_next_to_run() -> None:
     answers = [RuntimeError("boom"), Outcome("passed", None, {})]
 
-    def once(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+    def once(job: Job, turn: Turn) -> Outcome:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -148,10 +148,10 @@ def test_a_verification_has_the_whole_problem() -> None:
         VerificationJob.model_validate(job)
 
 
-def test_more_verifications_than_may_wait_get_503() -> None:
+def test_more_verifications_than_may_wait_get_429() -> None:
     gate = threading.Event()
 
-    def slow(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+    def slow(job: Job, turn: Turn) -> Outcome:
         gate.wait(30)
         return Outcome("passed", None, {})
 
@@ -161,6 +161,7 @@ def test_more_verifications_than_may_wait_get_503() -> None:
             time.sleep(0.01)
         assert client.post("/v1/verifications", json=SMALL).status_code == 202
         refused = client.post("/v1/verifications", json=SMALL)
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"]
+        assert refused.status_code == 429
+        assert refused.json()["type"] == "urn:warpwright:problem:queue-full"
+        assert int(refused.headers["retry-after"]) >= 1
         gate.set()

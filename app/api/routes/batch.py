@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from app.api.access import needs
-from app.api.deps import ServicesDep
+from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
 from app.api.ndjson import NdjsonResponse, as_completed
 from app.keys import Scope
@@ -41,7 +41,7 @@ router = APIRouter(tags=["answers"])
     summary="The best configurations for up to 1,000 problems, as they are found",
 )
 @needs(Scope.OPTIMIZE)
-async def batch(body: BatchRequest, services: ServicesDep) -> Response:
+async def batch(body: BatchRequest, services: ServicesDep, caller: CallerDep) -> Response:
     """Each problem is answered as if it had been posted to `/v1/optimize` with the members of
     `defaults` that it does not have itself. Lines come in order of completion, `index` says
     whose each is: `answer` has the very bytes of the single answer, `error` the problem
@@ -56,6 +56,8 @@ async def batch(body: BatchRequest, services: ServicesDep) -> Response:
             "problems",
             f"must be a list of 1 to {PROBLEMS_MAX} problems, got {len(body.problems)}",
         )
+
+    caller.charge(len(body.problems) - 1)  # the request itself was counted as one
 
     async def line(index: int, problem: Any) -> bytes:
         return await _line(services, index, body.defaults, problem)

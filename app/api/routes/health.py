@@ -26,18 +26,23 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     response_model=Ready,
-    responses={503: {"model": Ready, "description": "No solver process is warm yet"}},
+    responses={503: {"model": Ready, "description": "Something that answers need is not there"}},
     summary="Can questions be answered",
 )
 @needs(PUBLIC)
-async def readyz(services: ServicesDep) -> Response:
-    """200 once a solver process is warm, with or without a GPU; `gpu` names it or is
-    `absent`.
+def readyz(services: ServicesDep) -> Response:
+    """200 once a solver process is warm, the database is held and the GPU's queue is open, with
+    or without a GPU; `gpu` names it or is `absent`.
     """
-    ready = services.pool.ready
+    database = services.database.standing()
+    gpu = services.gpu.state
+    ready = services.pool.ready and database == "held" and gpu != "stopped"
+    present = services.host.gpu is not None
     body = {
-        "status": "ready" if ready else "starting",
+        "status": "ready" if ready else "not_ready",
         "gpu": services.host.gpu.name if services.host.gpu else "absent",
+        "gpu_worker": gpu if present or gpu == "stopped" else "absent",
+        "database": database,
         "solver_processes": services.pool.workers,
     }
     return json_response(body, status=200 if ready else 503)
@@ -50,6 +55,6 @@ async def readyz(services: ServicesDep) -> Response:
     summary="Counts and times",
 )
 @needs(Scope.ADMIN)
-async def metrics(services: ServicesDep) -> Response:
+def metrics(services: ServicesDep) -> Response:
     """Requests, answers and verifications, for Prometheus."""
     return Response(services.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -32,6 +32,7 @@ def upgrade() -> None:
     op.create_table(
         "jobs",
         sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("ended", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
         sa.Column("id", sa.String(length=32), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
@@ -44,6 +45,8 @@ def upgrade() -> None:
             "result", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=True
         ),
         sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("losses", sa.Integer(), nullable=False),
+        sa.Column("gpu", sa.String(length=100), nullable=True),
         sa.Column("cancel_requested", sa.Boolean(), nullable=False),
         sa.Column("key_id", sa.String(length=16), nullable=False),
         sa.Column("idempotency_key", sa.String(length=255), nullable=True),
@@ -59,6 +62,7 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     with op.batch_alter_table("jobs", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_jobs_ended"), ["ended"], unique=False)
         batch_op.create_index(
             batch_op.f("ix_jobs_status_priority_number"),
             ["status", "priority", "number"],
@@ -111,6 +115,7 @@ def downgrade() -> None:
     op.drop_table("launches")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_jobs_status_priority_number"))
+        batch_op.drop_index(batch_op.f("ix_jobs_ended"))
 
     op.drop_table("jobs")
     op.drop_table("api_keys")
