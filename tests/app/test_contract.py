@@ -39,6 +39,7 @@ SETTINGS = Settings(
     database=f"sqlite:///{FOLDER.name}/contract.db",
     require_keys="always",
     access_log=False,
+    solve_deadline_s=600,  # on a machine that is busy with more than this
 )
 DATABASE = Database(SETTINGS.database)
 DATABASE.open()
@@ -60,7 +61,7 @@ def config(cases: int, slow_cases: int, **explain: Any) -> SchemathesisConfig:
     return SchemathesisConfig.from_dict(
         {
             "generation": {"max-examples": cases, "deterministic": True},
-            "request-timeout": 120,
+            "request-timeout": 600,
             "headers": {"Authorization": f"Bearer {KEY}"},
             "output": {"sanitization": {"enabled": False}},  # `key_id` is no secret
             "operations": [
