@@ -27,6 +27,7 @@ def test_it_is_ready_without_a_gpu_and_says_so(client: TestClient) -> None:
     ready = Ready.model_validate_json(response.content)
     assert ready.gpu == "absent"
     assert ready.solver_processes == 1
+    assert (ready.gpu_worker, ready.database) == ("absent", "held")
 
 
 def test_metrics_count_requests_by_route_never_by_path(client: TestClient) -> None:

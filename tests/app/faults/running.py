@@ -15,7 +15,7 @@ from typing import Any
 from tests.app.faults.planted_work import FIRST_N, JOURNAL
 
 ROOT = Path(__file__).resolve().parents[3]
-READY_S = 60.0
+READY_S = 120.0
 CONFIG = {
     "family": "sm90_gemm",
     "tile_m": 64,
@@ -71,11 +71,15 @@ class Running:
                 cwd=ROOT,
                 env=self._environment,
             )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self.log
-        self.port = int(line)
-        until(self._ready, READY_S)
+        try:
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+            assert line, self.log
+            self.port = int(line)
+            until(self._ready, READY_S)
+        except BaseException:
+            self.kill()
+            raise
 
     def _ready(self) -> bool:
         assert self.process is not None
