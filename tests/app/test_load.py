@@ -15,7 +15,7 @@ from bench import service_load
 from tests.app.test_service import serving, wait_until_ready
 
 CLIENTS = 64
-EACH = 3
+EACH = 2
 
 
 async def _ask(port: int, questions: list[dict[str, Any]]) -> list[int]:
