@@ -50,6 +50,9 @@ SERVICE = ("app.cli.main", "serve", "--port", "0", "--json")
 CACHED_CLIENTS = 16
 UNCACHED_CLIENTS = 64
 PAIRS = 6
+SINGLE_SECONDS = 5
+"""At least so long, for a median of more than a few questions."""
+
 READY_WITHIN_S = 120.0
 PACKAGES = ("fastapi", "starlette", "uvicorn", "uvloop", "httptools", "z3-solver")
 SINGLE_FROM, MANY_FROM = 0, 100_000
@@ -213,11 +216,13 @@ def resident_bytes(pid: int) -> int:
 def uncached(url: str, pid: int, seconds: float) -> dict[str, float]:
     """Questions that nobody asked before: by one client, then by many."""
     say("one client of new questions")
-    single = wrk(url + PATH, seconds / 12, 1, SINGLE_FROM)
+    single = wrk(url + PATH, max(SINGLE_SECONDS, seconds / 12), 1, SINGLE_FROM)
     say(f"{UNCACHED_CLIENTS} clients of new questions, {seconds:g} s")
     memory = Memory(pid)
     with memory.watched():
         many = wrk(url + PATH, seconds, UNCACHED_CLIENTS, MANY_FROM)
+    if not (single["requests"] and many["requests"]):
+        raise SystemExit("error: no new question was answered in the time there was")
     return {
         "uncached_errors": single["errors"] + many["errors"],
         "memory_growth": memory.growth(min(60.0, seconds / 3)),
