@@ -39,6 +39,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from app.settings import load_settings
 from bench.files import write
 from kernels.sources import commit
 
@@ -242,6 +243,9 @@ def measure(seconds: float) -> dict[str, Any]:
         process(folder, *SERVICE, WARPWRIGHT_DATABASE=f"sqlite:///{folder}/load.db") as (pid, url),
     ):
         _wait_for(f"{url}/readyz")
+        # Ready with one; those that still start would take the load's processor time.
+        while json.loads(get(f"{url}/readyz"))["solver_processes"] < load_settings().workers:
+            time.sleep(0.1)
         body = get(url + QUERY)
         kept = Path(folder, "body.json")
         kept.write_bytes(body)
