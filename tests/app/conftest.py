@@ -23,7 +23,7 @@ from kernels.host import HostGpu
 from tests.postgres import VARIABLE, Postgres
 
 
-def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
+def wait_until_ready(client: TestClient, within_s: float = 120.0) -> None:
     """Return once /readyz says so."""
     end = time.monotonic() + within_s
     while client.get("/readyz").status_code != 200:
