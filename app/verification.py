@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from app.gpu_queue import Turn
 from app.store.job import Job, Outcome
 from kernels.errors import KernelError
 from kernels.process import Worker
 from kernels.verify import VerificationRequest, verify
 from solver.config import Config
 from solver.problem import Problem
+
+if TYPE_CHECKING:  # the command line verifies without a queue, and without its database
+    from app.gpu_queue import Turn
 
 KIND = "verification"
 

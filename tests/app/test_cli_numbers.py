@@ -14,7 +14,13 @@ from app.cli.main import build_parser, main
 from solver.problem import OUT_BYTES
 
 CONFIG = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
-NEEDED = {"--config": json.dumps(CONFIG), "--out": "out", "file": "file"}
+NEEDED = {
+    "--config": json.dumps(CONFIG),
+    "--out": "out",
+    "file": "file",
+    "name": "me",
+    "--scope": "optimize",
+}
 
 
 @pytest.fixture(autouse=True)
