@@ -17,6 +17,7 @@ from app.errors import NotFound
 from app.keys import ApiKey, Scope
 from app.schemas.faults import shown
 from solver.errors import InvalidInput
+from solver.limits import check_number
 
 if TYPE_CHECKING:
     from app.store.keys import KeyStore
@@ -72,8 +73,8 @@ def run_create(arguments: argparse.Namespace, session: Session) -> int:
     if not name or len(name) > NAME_MAX or not name.isprintable():
         raise InvalidInput("name", f"must have 1 to {NAME_MAX} printable characters")
     quota = arguments.gpu_seconds_per_day
-    if quota is not None and not 0 <= quota <= DAY_S:
-        raise InvalidInput("gpu_seconds_per_day", f"must be between 0 and {DAY_S}, got {quota:g}")
+    if quota is not None:
+        check_number("gpu_seconds_per_day", quota, 0, DAY_S)
     with _store() as store:
         key, text = store.create(
             name,
