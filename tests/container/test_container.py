@@ -125,6 +125,16 @@ def test_it_answers_over_a_read_only_root_as_a_user_without_rights(
     assert (volumes["/var/lib/warpwright"] / "warpwright.db").exists()
 
 
+def test_elsewhere_than_on_loopback_it_needs_a_key(
+    image: Image, root: Path, volumes: dict[str, Path]
+) -> None:
+    port = free_port()
+    with running(image, root, volumes, WARPWRIGHT_PORT=str(port)) as process:
+        wait_until_ready(process, port)
+        assert ask(port, "/v1/optimize", {"m": 64, "n": 64, "k": 64})[0] == 401
+        assert ask(port, "/metrics")[0] == 401
+
+
 def test_a_missing_driver_is_told(image: Image, root: Path, volumes: dict[str, Path]) -> None:
     port = free_port()
     environment = {"WARPWRIGHT_PORT": str(port), "WARPWRIGHT_HOST": "127.0.0.1"}
