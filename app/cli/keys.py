@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from app.cli.arguments import add_json, bounded, number
 from app.cli.session import OK, Session
-from app.errors import NotFound
+from app.errors import EnvironmentLacks, NotFound
 from app.keys import ApiKey, Scope
 from app.schemas.faults import shown
 from solver.errors import InvalidInput
@@ -75,7 +75,7 @@ def run_create(arguments: argparse.Namespace, session: Session) -> int:
     quota = arguments.gpu_seconds_per_day
     if quota is not None:
         check_number("gpu_seconds_per_day", quota, 0, DAY_S)
-    with _store() as store:
+    with _store(make=True) as store:
         key, text = store.create(
             name,
             frozenset(_scope(word) for word in arguments.scope),
@@ -116,13 +116,18 @@ def run_revoke(arguments: argparse.Namespace, session: Session) -> int:
 
 
 @contextmanager
-def _store() -> Iterator[KeyStore]:
+def _store(*, make: bool = False) -> Iterator[KeyStore]:
+    """The keys of the service's database, which is made where it is absent and ``make`` says so."""
     # Here, not above: SQLAlchemy would hold up every other command.
     from app.settings import load_settings
     from app.store.database import Database
     from app.store.keys import KeyStore
 
     database = Database(load_settings().database)
+    if database.absent and not make:
+        raise EnvironmentLacks(
+            f"there is no database {database.shown}; WARPWRIGHT_DATABASE names the service's"
+        )
     database.open()
     try:
         yield KeyStore(database)

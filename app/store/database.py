@@ -90,6 +90,11 @@ class Database:
         """The URL without its password."""
         return self.url.render_as_string(hide_password=True)
 
+    @property
+    def absent(self) -> bool:
+        """Whether it is a file that is not there; ``open`` makes it."""
+        return self.is_sqlite and not self._file.exists()
+
     def open(self) -> None:
         """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
         where this can't be done, for a database of a newer program too."""
@@ -111,7 +116,7 @@ class Database:
             if time.monotonic() >= end:
                 raise EnvironmentLacks(
                     f"another service works with the database {self.shown}; "
-                    "give this one its own: WARPWRIGHT_DATABASE"
+                    "give this one its own, as WARPWRIGHT_DATABASE=sqlite:////folder/file.db"
                 )
             time.sleep(LOCK_POLL_S)
 

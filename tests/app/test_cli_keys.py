@@ -99,6 +99,7 @@ def test_keys_differ() -> None:
 def test_what_is_wrong_is_named(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], field: str
 ) -> None:
+    run(capsys, *ADMIN)  # there is a database
     assert run(capsys, *words, code=2)["errors"][0]["field"] == field
 
 
@@ -106,7 +107,7 @@ def test_a_database_that_can_not_be_opened_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WARPWRIGHT_DATABASE", "sqlite:////proc/none/keys.db")
-    assert run(capsys, "list", code=3)["type"] == "urn:warpwright:problem:environment"
+    assert run(capsys, *ADMIN, code=3)["type"] == "urn:warpwright:problem:environment"
 
 
 def test_more_keys_than_a_service_can_hold_are_refused(
@@ -129,3 +130,16 @@ def test_a_service_knows_ended_keys_for_a_day(database: str) -> None:
     valid, _ = store.create("c", frozenset({Scope.ADMIN}))
     assert set(store.known()) == {recent.id, valid.id}
     opened.close()
+
+
+@pytest.mark.parametrize("words", [["list"], ["revoke", "0123456789ab"]])
+def test_only_a_new_key_makes_a_database(
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_DATABASE", f"sqlite:///{tmp_path}/none/mistyped.db")
+    assert main(["keys", *words]) == 3
+    assert "there is no database" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -93,7 +93,7 @@ def build(store: Path, commit: str) -> Image:
 def running(
     image: Image, root: Path, volumes: Mapping[str, Path], *words: str, **environment: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A container's process, its output in ``process.stdout``; killed at the end.
+    """A container's process, its output in ``root``.log; killed at the end.
 
     ``volumes`` are this host's folders by their place in the container, and owned by its user
     from here on; ``words`` stand in place of the image's command. It has the host's network.
@@ -117,21 +117,27 @@ def running(
         f"exec chroot {root} /usr/bin/setpriv --reuid {user} --regid {user} --clear-groups "
         f"--no-new-privs --bounding-set=-all /bin/sh -c {shlex.quote(inside)}"
     )
+    # A file: what still holds a pipe when the container has gone would keep its reader waiting.
+    log = log_of(root).open("wb")
     process = subprocess.Popen(
         [*UNSHARE, "/bin/sh", "-c", "\n".join(script)],
         env=variables,
-        stdout=subprocess.PIPE,
+        stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    log.close()
     try:
         yield process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+
+
+def log_of(root: Path) -> Path:
+    """Where what a container prints goes."""
+    return root.with_name(root.name + ".log")
 
 
 def _buildah(store: Path, *words: str) -> str:
