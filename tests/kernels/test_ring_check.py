@@ -382,6 +382,7 @@ def test_an_error_of_place_planted_in_the_cuda_is_refuted(
     assert re.search(words, mismatch), mismatch
 
 
+SET_FLAG = "ptx::store_shared(memory.flag(), static_cast<u32>(is_last));"
 REFUSED_PLANTS = {
     "every split's sums in one place": (
         "float* own = first + unit.split * kTileFloats;",
@@ -407,6 +408,26 @@ REFUSED_PLANTS = {
         "for (int split = 0; split < args.split_k; ++split",
         "for (int split = 1; split < args.split_k; ++split",
         "partial sums are left unfinished",
+    ),
+    "every CTA told that it is the last": (
+        "static_cast<u32>(is_last)",
+        "1u",
+        "the flag does not say what the counter does",
+    ),
+    "the last CTA told that it is not": (
+        "static_cast<u32>(is_last)",
+        "static_cast<u32>(!is_last)",
+        "the flag does not say what the counter does",
+    ),
+    "a flag that the last CTA alone sets": (
+        SET_FLAG,
+        f"if (is_last) {{ {SET_FLAG} }}",
+        "the flag does not say what the counter does",
+    ),
+    "the first CTA taken for the last": (
+        "atomicInc(args.counters + unit.tile, last) == last;",
+        "atomicInc(args.counters + unit.tile, last) == 0;",
+        "the flag does not say what the counter does",
     ),
     "two CTAs of a cluster at each other's tiles": (
         "* args.cluster_m + rank_m())",
