@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.schemas.parts import Shape
 from app.store.launches import LaunchFilter
@@ -21,7 +22,14 @@ def _written(value: Any) -> Any:
     return value
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_written)]
+def _in_utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must lie in the years 1 to 9999 of UTC") from None
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_written), AfterValidator(_in_utc)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 

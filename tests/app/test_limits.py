@@ -189,6 +189,8 @@ def test_the_audit_has_pages_and_filters() -> None:
         ({"limit": "x"}, "limit", "an integer between 1 and 200"),
         ({"since": "yesterday"}, "since", "a moment with its time zone"),
         ({"since": "2026-03-01T12:00:00"}, "since", "a moment with its time zone"),
+        ({"since": "0001-01-01T00:00:00+23:59"}, "since", "a moment with its time zone"),
+        ({"until": "9999-12-31T23:59:59-23:59"}, "until", "a moment with its time zone"),
         ({"order": "up"}, "order", "is no field of this request"),
         ({"job_id": "x" * 65}, "job_id", "at most 64 characters"),
     ],
