@@ -6,10 +6,11 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench clean
+.PHONY: help setup run test test-contract test-faults test-postgres test-container lint format
+.PHONY: bench bench-service clean
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything the tests and the compiler need
 
@@ -29,6 +30,19 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 test: lint ## Lint, type-check and run the tests; needs no GPU
 	$(BIN)/python -m pytest
 
+test-contract: $(STAMP) ## Hold thousands of answers to the OpenAPI document; takes minutes
+	$(BIN)/python -m pytest -m contract -s tests/app/test_contract.py
+
+test-faults: $(STAMP) ## The long tests of faults: the service killed 50 times
+	$(BIN)/python -m pytest -m faults -s tests/app/faults
+
+test-postgres: $(STAMP) ## The store's and the faults' tests on a PostgreSQL server, installed where missing
+	$(BIN)/python -m tests.postgres --install
+	WARPWRIGHT_TEST_POSTGRES=1 $(BIN)/python -m pytest -k postgresql tests/app/store tests/app/faults
+
+test-container: $(STAMP) ## Build and start the image; for root on Debian, with buildah and debootstrap
+	$(BIN)/python -m pytest -m container --timeout 1800 -s tests/container
+
 lint: $(STAMP) ## Ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,6 +54,9 @@ format: $(STAMP) ## Rewrite the sources in the project's format
 
 bench: $(STAMP) ## Time the solver over a suite (SUITE=llm, paper or a CSV file)
 	$(BIN)/warpwright bench solve --suite $(SUITE)
+
+bench-service: $(STAMP) ## Load the service with wrk; one JSON object on standard output
+	@$(BIN)/python -m bench.service_load
 
 clean: ## Remove what these targets made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from app.strict_json import dump
 from kernels.sources import kernel_id
 from solver.certificate import certificate
 from solver.config import Config
@@ -41,6 +42,16 @@ def optimize(
     """
     answer = _engine().optimize(question, asked_s)
     return _with_kernel_id(answer.to_dict()), dict(answer.timings_ms)
+
+
+def optimize_encoded(
+    question: Question, asked_s: float | None = None
+) -> tuple[bytes, str, dict[str, float]]:
+    """``optimize`` with the body as it is sent, and how its proof stands: what a solver process
+    hands to the event loop, which then neither builds nor writes it.
+    """
+    body, timings_ms = optimize(question, asked_s)
+    return dump(body), body["proof"]["status"], timings_ms
 
 
 def certify(question: Question) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from app.cli.show import show_answer
-from app.errors import AddressInUse
+from app.errors import AddressInUse, EnvironmentLacks
 from app.serve import address_of, listen, serve
 from app.settings import load_settings
 from solver.errors import InvalidInput
@@ -33,7 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error} (make run PORT=N)", file=sys.stderr)
         return 3 if isinstance(error, AddressInUse) else 2
     threading.Thread(target=_ask, args=address_of(listener), daemon=True).start()
-    serve(settings, listener)
+    try:
+        serve(settings, listener)
+    except EnvironmentLacks as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     return 0
 
 

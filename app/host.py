@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
-from kernels.host import HostGpu, host_gpu, match_profile
+from kernels.host import HostGpu, host_gpu, match_profile, why_absent
 from solver.device import load_profile
 from solver.errors import InvalidProblem
 from solver.problem import Problem
 from solver.report import memory_bytes
+
+log = logging.getLogger(__name__)
 
 FALLBACK_DEVICE = "h200"
 
@@ -34,6 +37,20 @@ def detect_host() -> Host:
     """What NVML says now; makes no CUDA context."""
     gpu = host_gpu()
     return Host(gpu, match_profile(gpu) if gpu else None)
+
+
+def log_host(host: Host) -> None:
+    """Say in the log which GPU there is, or what is missing."""
+    if host.gpu is None:
+        log.warning("%s: questions are answered, verifications are refused", why_absent())
+    else:
+        log.info("GPU: %s, driver %s", host.gpu.name, host.gpu.driver)
+
+
+def gpu_uuid() -> str | None:
+    """What names the GPU that jobs run on, None where NVML sees none now."""
+    gpu = host_gpu()
+    return None if gpu is None else gpu.uuid
 
 
 def check_memory(problem: Problem, gpu: HostGpu) -> None:

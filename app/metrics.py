@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+from app.errors import StoreUnavailable
+from app.store.job import Job
+
+SOURCES = ("hit", "joined", "miss")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
 
 class Metrics:
@@ -17,6 +27,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory, processor time, open files
         self.requests = Counter(
             "warpwright_http_requests",
             "Requests answered",
@@ -30,6 +41,9 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        # Looked up once: prometheus_client's own look-up of labels costs more than counting.
+        # Bounded, as labels are: by the methods, the routes and the statuses there are.
+        self._counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.stage_seconds = Histogram(
             "warpwright_solve_seconds",
             "Time of each stage of an answer",
@@ -37,6 +51,36 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self.proofs = Counter(
+            "warpwright_proofs",
+            "Solved questions by what their proof came to",
+            ("status",),
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "warpwright_refused_requests",
+            "Requests refused for their key",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.gpu_seconds = Counter(
+            "warpwright_gpu_seconds",
+            "Time that launches took of the GPU",
+            registry=self.registry,
+        )
+        self.prediction_error = Histogram(
+            "warpwright_prediction_error",
+            "|predicted / measured - 1| of verified kernels",
+            buckets=ERRORS,
+            registry=self.registry,
+        )
+        self._answers = Counter(
+            "warpwright_answers",
+            "Answers given: kept (hit), solved with another's (joined) or solved (miss)",
+            ("source",),
+            registry=self.registry,
+        )
+        self._answers_by = {source: self._answers.labels(source) for source in SOURCES}
         self.verifications = Counter(
             "warpwright_verifications",
             "Verifications ended",
@@ -44,40 +88,41 @@ class Metrics:
             registry=self.registry,
         )
 
+    def count_job(self, job: Job, gpu_seconds: float) -> None:
+        """A job that ended, and how far the prediction was off where its kernel was timed."""
+        self.verifications.labels(job.status, job.reason or "").inc()
+        self.gpu_seconds.inc(gpu_seconds)
+        error = (job.result or {}).get("prediction_error")
+        if error is not None:
+            self.prediction_error.observe(abs(error))
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request that was answered, under its route's template."""
+        labels = (method, route, status)
+        if labels not in self._counted:
+            self._counted[labels] = (
+                self.requests.labels(*labels),
+                self.request_seconds.labels(route),
+            )
+        counter, histogram = self._counted[labels]
+        counter.inc()
+        histogram.observe(seconds)
+
+    def count_answer(self, source: str) -> None:
+        """One of SOURCES."""
+        self._answers_by[source].inc()
+
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
-        """A number that is read when /metrics is."""
-        Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(value)
+        """A number that is read when /metrics is; NaN while the database can't be asked."""
+
+        def read() -> float:
+            try:
+                return value()
+            except StoreUnavailable:
+                return math.nan
+
+        Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(read)
 
     def text(self) -> bytes:
         """The exposition."""
         return generate_latest(self.registry)
-
-
-class MetricsMiddleware:
-    """Counts and times every HTTP request under its route's template."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status = 500
-        begun = time.perf_counter()
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watch)
-        finally:
-            # A template, never the path itself: labels must stay few.
-            route = getattr(scope.get("route"), "path", "none")
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            self._metrics.requests.labels(method, route, status).inc()
-            self._metrics.request_seconds.labels(route).observe(time.perf_counter() - begun)

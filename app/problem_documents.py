@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.errors import AddressInUse, EnvironmentLacks, NotFound, Unavailable
+from app.errors import (
+    AddressInUse,
+    AlreadyEnded,
+    EnvironmentLacks,
+    InvalidRequest,
+    NotFound,
+    QueueFull,
+    QuotaExceeded,
+    Unavailable,
+)
+from app.schemas.faults import describe
 from kernels.errors import (
     CacheUnwritable,
     CompileFailed,
@@ -22,6 +32,10 @@ from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:warpwright:problem:"
+REQUEST_URN = "urn:warpwright:request:"
+
+FAULTS_SHOWN = 32
+"""Faults that one document names: a body can hold thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +53,13 @@ class ProblemKind:
 
 
 MALFORMED = ProblemKind("malformed-json", 400, "The body is not JSON")
+NO_KEY = ProblemKind("key-needed", 401, "A valid API key is needed")
+NO_SCOPE = ProblemKind("scope-needed", 403, "The API key lacks a scope")
 BAD_ORIGIN = ProblemKind("foreign-origin", 403, "Requests from other origins are refused")
 NOT_FOUND = ProblemKind("not-found", 404, "There is nothing at this address")
 BAD_METHOD = ProblemKind("method-not-allowed", 405, "The address does not take this method")
 SLOW_BODY = ProblemKind("body-timeout", 408, "The body did not arrive in time")
+ENDED = ProblemKind("already-ended", 409, "The job has ended")
 TOO_LARGE = ProblemKind("body-too-large", 413, "The body is too large")
 NOT_JSON = ProblemKind("unsupported-media-type", 415, "The body must be JSON")
 BAD_HOST = ProblemKind("foreign-host", 421, "Requests for other hosts are refused")
@@ -50,6 +67,9 @@ INVALID = ProblemKind("invalid-input", 422, "A value breaks a limit")
 UNSATISFIABLE = ProblemKind("unsatisfiable", 422, "No legal configuration is allowed")
 NO_FAMILY = ProblemKind("no-kernel-family", 422, "No kernel family runs on this GPU")
 REFUSED = ProblemKind("compile-failed", 422, "The CUDA compiler refused the kernel")
+RATE_LIMITED = ProblemKind("rate-limited", 429, "The API key makes too many requests")
+QUOTA = ProblemKind("quota-exceeded", 429, "The API key's quota is used up")
+QUEUE_FULL = ProblemKind("queue-full", 429, "Too many jobs wait for the GPU")
 DEFECT = ProblemKind("internal-error", 500, "The service failed")
 NO_GPU = ProblemKind("gpu-absent", 503, "There is no GPU to verify on")
 NO_COMPILER = ProblemKind("compiler-absent", 503, "The CUDA compiler is not installed")
@@ -91,6 +111,9 @@ class ProblemDocument(BaseModel):
     title: str = Field(description="the kind in words, the same for every occurrence")
     status: int = Field(description="the HTTP status")
     detail: str = Field(description="this occurrence in words: the field, the limit, the value")
+    instance: str | None = Field(
+        None, description="this occurrence as a URN: the request, as X-Request-ID has it"
+    )
     errors: list[FieldError] = Field(default_factory=list)
     core: list[str] = Field(
         default_factory=list,
@@ -101,7 +124,7 @@ class ProblemDocument(BaseModel):
     def body(self) -> dict[str, Any]:
         """JSON-ready members, the lists only where there is something in them."""
         members = self.model_dump()
-        return {name: value for name, value in members.items() if value != []}
+        return {name: value for name, value in members.items() if value not in ([], None)}
 
 
 def document(
@@ -131,6 +154,12 @@ def invalid(errors: Sequence[tuple[str, str]], left_out: int = 0) -> ProblemDocu
     return document(INVALID, "; ".join(words), errors)
 
 
+def invalid_request(faults: Sequence[Mapping[str, Any]], model: type[BaseModel]) -> ProblemDocument:
+    """The document for what pydantic found wrong with a request of ``model``."""
+    named = [describe(fault, model) for fault in faults[:FAULTS_SHOWN]]
+    return invalid(named, left_out=len(faults) - len(named))
+
+
 def from_exception(error: Exception) -> ProblemDocument:
     """The document of an exception; one that nobody expected says nothing of its inside."""
     match error:
@@ -140,6 +169,8 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(
                 UNSATISFIABLE, error.message, core=error.core, relaxations=error.relaxations
             )
+        case InvalidRequest():
+            return invalid_request(error.faults, error.model)
         case NoKernelFamily():
             return document(NO_FAMILY, str(error))
         case InvalidInput():
@@ -154,6 +185,12 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(LACKS, str(error))
         case NotFound():
             return document(NOT_FOUND, str(error))
+        case QuotaExceeded():
+            return document(QUOTA, str(error))
+        case AlreadyEnded():
+            return document(ENDED, str(error))
+        case QueueFull():
+            return document(QUEUE_FULL, str(error))
         case Unavailable():
             return document(UNAVAILABLE, str(error))
         case _:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import logging
 import socket
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
+from app import logs
 from app.errors import AddressInUse
 from app.main import create_app
+from app.services import Services
 from app.settings import Settings, unknown_variables
+from app.store.database import Database
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
+HOLD_S = 10.0
+"""How long to wait for the database of a service that is still ending."""
+CONNECTIONS_S = 10
+"""How long open requests may take to end once the service stops."""
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -45,25 +54,49 @@ def address_of(listener: socket.socket) -> tuple[str, int]:
     return str(host), int(port)
 
 
-def serve(settings: Settings, listener: socket.socket) -> None:
-    """Serve on ``listener`` until SIGINT or SIGTERM; returns after a clean stop by SIGINT."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s: %(message)s")
+def serve(settings: Settings, listener: socket.socket, **parts: Any) -> None:
+    """Serve on ``listener`` until SIGINT or SIGTERM; returns after a clean stop by SIGINT.
+
+    ``parts`` go to ``create_app``. Raises EnvironmentLacks where the database can't be used, or
+    another service works with it.
+    """
+    logs.configure(settings)
     for name in unknown_variables():
         log.warning("nothing reads %s", name)
-    if not (settings.loopback or settings.allowed_hosts):
+    if settings.allowed_hosts and not settings.keys_required:
         log.warning(
-            "listening on %s without a key: everyone who reaches it may ask; "
-            "WARPWRIGHT_ALLOWED_HOSTS restricts the names it answers to",
-            settings.host,
+            "no key is needed: where a proxy passes on requests from elsewhere, set "
+            "WARPWRIGHT_REQUIRE_KEYS=always"
         )
-    config = uvicorn.Config(
-        create_app(settings),
-        log_level=settings.log_level,
-        server_header=False,
-        ws="none",
-        timeout_graceful_shutdown=10,
-    )
+    database = Database(settings.database)
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        database.open()
+        database.hold(HOLD_S)
+        app = create_app(settings, database, **parts)
+        config = uvicorn.Config(
+            app,
+            log_config=None,  # its logs go where ours do
+            access_log=False,  # app.api.observe writes it
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=CONNECTIONS_S,
+        )
+        _Server(config, app).run(sockets=[listener])
     except KeyboardInterrupt:
         log.info("stopped")
+    finally:
+        database.close()
+
+
+class _Server(uvicorn.Server):
+    """Tells the application that it stops before open requests are waited for."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        services: Services = self._app.state.services
+        services.gpu.drain()
+        services.streams.close()
+        await super().shutdown(sockets)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from app.schemas.faults import shown
+from app.store.database import database_url
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
@@ -44,11 +47,45 @@ class Settings(BaseModel):
     verifications_kept: int = Field(
         1000, ge=1, le=1_000_000, description="finished verifications that stay readable"
     )
+    event_streams: int = Field(
+        32, ge=1, le=10_000, description="clients that may follow a job's events at once"
+    )
+    database: str = Field(
+        default_factory=lambda: f"sqlite:///{state_folder() / 'warpwright.db'}",
+        description="where jobs, keys and launches are kept: SQLite's or PostgreSQL's URL",
+    )
+    stop_deadline_s: float = Field(
+        20.0, ge=0, le=3600, description="how long a running job may go on once the service stops"
+    )
     body_bytes: int = Field(65_536, ge=1024, le=2**30, description="largest request body")
+    batch_body_bytes: int = Field(
+        2**20, ge=1024, le=2**30, description="largest request body of a batch"
+    )
+    answer_cache_bytes: int = Field(
+        2**26, ge=0, le=2**40, description="memory for answers that are kept; 0 keeps none"
+    )
+    answer_max_age_s: int = Field(
+        300,
+        ge=0,
+        le=31_536_000,
+        description="how long a caller may use an answer without asking again",
+    )
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
     )
-    log_level: str = Field("info", pattern="^(critical|error|warning|info|debug)$")
+    require_keys: Literal["auto", "always"] = Field(
+        "auto", description="auto: unless bound to loopback; always: there too, as behind a proxy"
+    )
+    metrics_open: bool = Field(
+        False, description="whether /metrics answers without a key where keys are required"
+    )
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
+        "info", description="the least of what is logged"
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="auto: text on a terminal, else JSON, a line each"
+    )
+    access_log: bool = Field(True, description="whether each request gets a line in the log")
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod
@@ -57,10 +94,37 @@ class Settings(BaseModel):
             return tuple(part.strip().lower() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("database")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            database_url(value)
+        except InvalidInput as error:
+            raise PydanticCustomError("database", "{reason}", {"reason": error.message}) from None
+        return value
+
+    def to_dict(self) -> dict[str, Any]:
+        """What holds, as JSON-ready values; the database's password is hidden."""
+        database = database_url(self.database).render_as_string(hide_password=True)
+        return {**self.model_dump(mode="json"), "database": database}
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether a request needs a key."""
+        return self.require_keys == "always" or not self.loopback
+
     @property
     def loopback(self) -> bool:
         """Whether the service listens to this machine alone."""
         return is_loopback(self.host)
+
+
+def state_folder() -> Path:
+    """``warpwright`` in the XDG state folder of this user."""
+    base = os.environ.get("XDG_STATE_HOME")
+    # The XDG specification has relative paths ignored.
+    folder = Path(base) if base and Path(base).is_absolute() else Path("~/.local/state")
+    return Path(os.path.expanduser(folder)) / "warpwright"
 
 
 def is_loopback(host: str) -> bool:
@@ -90,7 +154,9 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        message = f"{first['msg'][0].lower()}{first['msg'][1:]}, got {shown(first['input'])}"
+        message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+        if field != "database":  # may hold a password
+            message += f", got {shown(first['input'])}"
         raise InvalidInput(
             field if overrides.get(field) is not None else PREFIX + field.upper(), message
         ) from None

@@ -138,9 +138,20 @@ class SolverPool:
         Raises what the function raised if that is an InvalidInput, Busy where too many wait,
         DeadlinePassed, SolverLost after two dead processes, RuntimeError for a defect.
         """
+        return await self._ask(function, arguments, patient=False)
+
+    async def ask_patiently(self, function: Callable[..., Any], *arguments: Any) -> Reply:
+        """``ask`` by a caller that bounds itself how many it asks at once: it is not refused for
+        others that wait, nor are they for it.
+        """
+        return await self._ask(function, arguments, patient=True)
+
+    async def _ask(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], *, patient: bool
+    ) -> Reply:
         asked = time.perf_counter()
         for attempt in (1, 2):
-            slot = await self._take()
+            slot = await self._take(patient)
             begun = time.perf_counter()
             # Shielded: a request that is cancelled must not free a process still at work.
             outcome = await asyncio.shield(self._spawn(self._run(slot, function, arguments)))
@@ -172,12 +183,12 @@ class SolverPool:
         for slot in self._slots:
             slot.worker.close()
 
-    async def _take(self) -> _Slot:
+    async def _take(self, patient: bool) -> _Slot:
         if self._stopped:
             raise Unavailable("the service is stopping")
-        if self._waiting >= self._limit:
+        if not patient and self._waiting >= self._limit:
             raise Busy(f"{self._waiting} questions are waiting; at most {self._limit} may")
-        self._waiting += 1
+        self._waiting += not patient
         try:
             async with asyncio.timeout(self._deadline_s):
                 while True:
@@ -191,7 +202,7 @@ class SolverPool:
         except TimeoutError:
             raise Busy(f"no solver process was free for {self._deadline_s:g} s") from None
         finally:
-            self._waiting -= 1
+            self._waiting -= not patient
 
     async def _run(
         self, slot: _Slot, function: Callable[..., Any], arguments: tuple[Any, ...]

@@ -1,4 +1,7 @@
-"""JSON in, stricter than Python's reader: what readers disagree on is refused, not guessed."""
+"""JSON in, stricter than Python's reader: what readers disagree on is refused, not guessed.
+
+And JSON out, in one form.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,11 @@ def refusal_of(body: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     return None
+
+
+def dump(value: Any) -> bytes:
+    """The one text of a value that is sent: no spaces, UTF-8, no ``NaN``."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _load(text: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:

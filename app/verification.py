@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from app.jobs import Job, Outcome
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from app.store.job import Job, Outcome
 from kernels.errors import KernelError
 from kernels.process import Worker
 from kernels.verify import VerificationRequest, verify
 from solver.config import Config
 from solver.problem import Problem
+
+if TYPE_CHECKING:  # the command line verifies without a queue, and without its database
+    from app.gpu_queue import Turn
+
+KIND = "verification"
 
 
 def verify_here(
@@ -17,6 +25,7 @@ def verify_here(
     *,
     deadline_s: float,
     worker: Worker | None = None,
+    on_report: Callable[[dict[str, Any]], None] | None = None,
 ) -> Outcome:
     """Compile, launch, check and time one kernel in a process of its own, next to cuBLAS.
 
@@ -24,16 +33,30 @@ def verify_here(
     GpuAbsent and NoKernelFamily where nothing can be launched.
     """
     request = VerificationRequest(problem, config, predicted_us=predicted_us)
-    result = verify(request, deadline_s=deadline_s, worker=worker)
+    result = verify(request, deadline_s, worker, on_report)
     reason = None if result.reason is None else str(result.reason)
     return Outcome(result.status, reason, result.to_dict())
 
 
-def run_verification(job: Job, deadline_s: float, worker: Worker | None = None) -> Outcome:
+def request_of(problem: Problem, config: Config, predicted_us: float) -> dict[str, Any]:
+    """What a job of this kind keeps of its question."""
+    return {
+        "problem": problem.to_dict(),
+        "config": config.to_dict(),
+        "predicted_us": predicted_us,
+    }
+
+
+def run_verification(job: Job, turn: Turn) -> Outcome:
     """The work of one job; a GPU that went away since it was queued is a reason."""
     try:
         return verify_here(
-            job.problem, job.config, job.predicted_us, deadline_s=deadline_s, worker=worker
+            Problem(**job.request["problem"]),
+            Config.from_dict(job.request["config"]),
+            job.request["predicted_us"],
+            deadline_s=turn.deadline_s,
+            worker=turn.worker,
+            on_report=turn.on_report,
         )
     except KernelError as error:
         return Outcome("failed", "environment", {"details": str(error)})

@@ -64,7 +64,8 @@ class Epilogue:
         self._layout = layout
         self._collector = collector
         self._last = last
-        self._looked = np.zeros(plan.threads, np.int64)  # at the flag, how often
+        # How often each thread has counted at a tile, told the flag and looked at it.
+        self._counted, self._told, self._looked = np.zeros((3, plan.threads), np.int64)
         self._partials = Partials(plan, work, collector)
         stored = [
             unit for at, unit in enumerate(work) if plan.config.split_k == 1 or last[at % len(last)]
@@ -94,7 +95,7 @@ class Epilogue:
             "st.global.u32": self._element,
             "ld.global.u16": self._element,
             "ld.global.u32": self._element,
-            "atom.global.inc.u32": each(self._count_tile),
+            "atom.global.inc.u32": self._count,
         } | self._partials.handlers
 
     def _store(self, event: Event, target: int, column: int, row: int, address: int) -> Op:
@@ -239,6 +240,20 @@ class Epilogue:
         """Raise PtxError where elements of C were left out, or taken twice."""
         self._elements.require_all()
 
+    def _count(self, event: Event) -> int:
+        """What the counter had: its end's value for the CTA that is the last, else another."""
+        self._collector.each(self._count_tile)(event)
+        end = int(event.values[1][event.lanes][0])
+        return end if self._is_last(event, self._counted) else abs(end - 1)
+
+    def _is_last(self, event: Event, often: npt.NDArray[np.int64]) -> bool:
+        """Whether the CTA is the last of the tile of the unit that an event's threads are at."""
+        units = set(often[event.lanes].tolist())
+        if len(units) > 1:
+            raise PtxError(f"{event.instruction}: threads are at the flag of different units")
+        often += event.lanes
+        return bool(self._last[int(units.pop()) % len(self._last)])
+
     def _count_tile(self, event: Event, address: int, last: int) -> Op:
         tile, odd = divmod(address - COUNTERS_BASE, 4)
         if odd or not 0 <= tile < self._plan.counter_bytes // 4:
@@ -250,16 +265,15 @@ class Epilogue:
         if not self._is_flag(event):
             self._read_staged(event)
             return None
-        looked = set(self._looked[event.lanes].tolist())
-        if len(looked) > 1:
-            raise PtxError(f"{event.instruction}: threads look at the flag of different units")
-        self._looked += event.lanes
-        last = self._last[looked.pop() % len(self._last)]
+        last = self._is_last(event, self._looked)
         self._collector.add_to_all(event, LoadFlag(last))
         return int(last)
 
     def _store_word(self, event: Event) -> None:
         if self._is_flag(event):
+            told = event.values[1][event.lanes]
+            if (told != int(self._is_last(event, self._told))).any():
+                raise PtxError(f"{event.instruction}: the flag does not say what the counter does")
             self._collector.add_to_all(event, StoreFlag())
         else:
             self._fill(event)

@@ -31,6 +31,7 @@ from kernels.numerics import (
     rel_error_limit,
 )
 from kernels.placed import place_operands
+from kernels.process import report
 from kernels.reference import reference_exact, reference_magnitude, reference_sum
 from kernels.session import Session
 from solver.config import Config
@@ -42,6 +43,8 @@ SCALED_NONZEROS = 64
 """Non-zeros in a row of A where alpha and beta come in: so few that, with C at most
 ``C_BOUND``, all of EXACT_SCALINGS are exact in every output type."""
 C_BOUND = 32
+ROUNDS = 3
+"""Of a check, as it reports them: exact, exact with alpha and beta, random."""
 STACK_ROWS = 128  # draws of a small m share one reference product of this many rows,
 STACK_ELEMENTS = 1 << 28  # and of this many elements of A
 
@@ -256,10 +259,14 @@ def check_config(
     where they are packed, checked as a guard like the bands before and after. Inputs come from
     ``seed``. Raises LaunchFailed or CUDA's own error where the launch faults.
     """
+    report("checking", round=1, rounds=ROUNDS)
     exact_round = _ExactRound(session, kernel, plan_launch(problem, config, sms), seed)
     planned = exact_round.planned
-    exact = [("exact round", exact_round.cover()), *exact_round.scale()]
+    exact = [("exact round", exact_round.cover())]
+    report("checking", round=2, rounds=ROUNDS)
+    exact += exact_round.scale()
     del exact_round  # a large problem's memory
+    report("checking", round=3, rounds=ROUNDS)
     gapped = plan_launch(_gapped(problem), config, sms)
     rounds = _random_round(session, kernel, gapped, seed)
     limit = rel_error_limit(problem.out, problem.k)

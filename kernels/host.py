@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernels.errors import NoKernelFamily
+from kernels.errors import GpuAbsent, NoKernelFamily
 from solver.device import device_names, load_profile
 from solver.families.sm90_gemm import NAME as FAMILY
 
@@ -78,17 +78,20 @@ def visible_device(environment: Mapping[str, str]) -> int | str | None:
 
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """NVML, initialised; None where the library, the driver or its package is missing."""
+    """NVML, initialised. Raises GpuAbsent where its package or the driver is missing."""
     try:
         import pynvml
     except ImportError:
-        yield None
-        return
+        raise GpuAbsent(
+            "nvidia-ml-py is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]"
+        ) from None
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
+    except pynvml.NVMLError as error:
+        raise GpuAbsent(
+            f"no NVIDIA GPU: its driver is not to be found here ({error}); a container gets the "
+            "host's where it is started with --gpus all and the NVIDIA Container Toolkit"
+        ) from error
     try:
         yield pynvml
     finally:
@@ -118,16 +121,16 @@ def _throttle(pynvml: Any, handle: Any) -> tuple[str, ...]:
     )
 
 
-def host_gpu() -> HostGpu | None:
-    """The GPU that CUDA's device 0 would be, or None where there is none to be seen.
+def find_gpu() -> HostGpu:
+    """The GPU that CUDA's device 0 would be. A MIG slice is reported under its own name and memory.
 
-    None as well where the driver or the NVML package is missing, or the visible device does
-    not exist. A MIG slice is reported under its own name and memory.
+    Raises GpuAbsent, which says what is missing: NVML's package, the driver or a visible device.
     """
     device = visible_device(os.environ)
+    if device is None:
+        value = os.environ["CUDA_VISIBLE_DEVICES"]
+        raise GpuAbsent(f"no NVIDIA GPU: CUDA_VISIBLE_DEVICES is {value!r}")
     with _nvml() as pynvml:
-        if pynvml is None or device is None:
-            return None
         try:
             handle = _handle(pynvml, device)
             return HostGpu(
@@ -139,8 +142,25 @@ def host_gpu() -> HostGpu | None:
                 sm_clock_mhz=_sm_clock_mhz(pynvml, handle),
                 throttle=_throttle(pynvml, handle),
             )
-        except pynvml.NVMLError:
-            return None
+        except pynvml.NVMLError as error:
+            raise GpuAbsent(f"no NVIDIA GPU: device {device} is not there ({error})") from error
+
+
+def host_gpu() -> HostGpu | None:
+    """``find_gpu``, or None where there is none."""
+    try:
+        return find_gpu()
+    except GpuAbsent:
+        return None
+
+
+def why_absent() -> str:
+    """What ``host_gpu`` misses where it finds none."""
+    try:
+        find_gpu()
+    except GpuAbsent as absent:
+        return str(absent)
+    return "no NVIDIA GPU"
 
 
 def match_profile(gpu: HostGpu | None) -> str | None:

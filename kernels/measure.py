@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.host import ClockReading
+from kernels.process import report
 from kernels.protocol import Protocol, finished
 from kernels.replay import Side, elapsed_us, event, prepare, rounds_at_once, spend, warm_device
 from kernels.session import Session
@@ -65,6 +66,8 @@ def measure(
         rounds += batch_rounds
         ratios = [b / a for a, b in zip(*times_us, strict=True)] if len(graphs) == 2 else []
         stop, interval = finished(protocol, rounds, spent_ms, ratios)
+        half_width = None if interval is None else interval.half_width
+        report("timing", rounds=rounds, half_width=half_width)
         if stop:
             break
     return Measurement(

@@ -62,17 +62,31 @@ def _leave_with_parent(parent: int) -> None:
     os._exit(1)
 
 
+_tell: Callable[[dict[str, Any]], None] | None = None
+
+
+def report(stage: str, **facts: Any) -> None:
+    """Tell whoever called this process how far the call is: ``facts`` are values of JSON's.
+
+    Does nothing where no call is under way or its caller does not listen.
+    """
+    if _tell is not None:
+        _tell({"stage": stage, **facts})
+
+
 def _serve(connection: Connection, parent: int) -> None:
-    """The child's main loop: calls in, results out, until the pipe closes."""
+    """The child's main loop: calls in, reports and results out, until the pipe closes."""
+    global _tell
     sys.stdout.flush()
     os.dup2(2, 1)  # standard output belongs to the parent's answer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
     threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
     while True:
         try:
-            function, arguments = connection.recv()
+            function, arguments, listens = connection.recv()
         except (EOFError, OSError):
             return
+        _tell = (lambda facts: connection.send(("report", facts))) if listens else None
         try:
             answer = ("ok", function(*arguments))
         except Exception as error:
@@ -87,13 +101,14 @@ def _serve(connection: Connection, parent: int) -> None:
 class Worker:
     """A spawned process that runs one call at a time; replaced after anything but OK.
 
-    Not for use from several threads at once, ``kill`` excepted. A context manager;
-    ``close`` ends the process.
+    Not for use from several threads at once, ``kill``, ``halt`` and ``resume`` excepted. A
+    context manager; ``close`` ends the process.
     """
 
     def __init__(self) -> None:
         self._process: Any = None
         self._connection: Connection | None = None
+        self._halted = threading.Event()
 
     def __enter__(self) -> Worker:
         return self
@@ -134,12 +149,17 @@ class Worker:
         return ours
 
     def call(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], deadline_s: float
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        deadline_s: float,
+        on_report: Callable[[dict[str, Any]], None] | None = None,
     ) -> Outcome:
         """Run ``function(*arguments)`` in the process; start-up counts towards the deadline.
 
-        The function is sent by its import path. Never raises for what happens over there, nor
-        where this machine has no file, thread or process left to give: that is DIED too.
+        The function is sent by its import path; ``on_report`` gets what it tells ``report``,
+        in this thread. Never raises for what happens over there, nor where this machine has no
+        file, thread or process left to give: that is DIED too.
         """
         started = time.monotonic()
         expired = threading.Event()
@@ -159,9 +179,16 @@ class Worker:
             message = f"the process could not be started: {error}"
             return Outcome(OutcomeKind.DIED, time.monotonic() - started, message=message)
         try:
-            connection.send((function, arguments))
-            wait([connection, process.sentinel])
-            status, payload = connection.recv()
+            if self._halted.is_set():  # looked at once the process is there to be killed
+                process.kill()
+            connection.send((function, arguments, on_report is not None))
+            while True:
+                wait([connection, process.sentinel])
+                status, payload = connection.recv()
+                if status != "report":
+                    break
+                if on_report is not None:
+                    on_report(payload)
         except (EOFError, ConnectionError):
             timer.cancel()
             return self._lost(expired.is_set(), deadline_s, started)
@@ -209,6 +236,15 @@ class Worker:
         if process is not None:
             with suppress(ValueError):  # closed in the meantime by the thread that calls
                 process.kill()
+
+    def halt(self) -> None:
+        """Kill the process, and let every call come back as DIED until ``resume``."""
+        self._halted.set()
+        self.kill()
+
+    def resume(self) -> None:
+        """Take calls again after ``halt``."""
+        self._halted.clear()
 
     def close(self) -> None:
         """Kill and reap the process, if any."""

@@ -35,11 +35,13 @@ Observer = Callable[[Event], int | None]
 @dataclass(frozen=True, slots=True)
 class Observed:
     """How an event's operands are read: which are integer inputs, whether the first is a result,
-    and whether a whole warp executes it at once."""
+    whether a whole warp executes it at once, and which is a value that comes last among the
+    event's, OPAQUE where it is not known."""
 
     inputs: tuple[int, ...] = ()
     result: bool = False
     whole_warp: bool = False
+    stored: int | None = None
 
 
 LOAD_TILE = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -81,7 +83,7 @@ OBSERVED = {
     "ld.shared.u32": Observed((1,), result=True),
     "ld.shared.v2.f32": Observed((1,), result=True),
     "st.shared.u16": Observed((0,)),
-    "st.shared.u32": Observed((0,)),
+    "st.shared.u32": Observed((0,), stored=1),
     "st.shared.v2.f32": Observed((0,)),
     "ld.global.u16": Observed((1,), result=True),
     "ld.global.u32": Observed((1,), result=True),

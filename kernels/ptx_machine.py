@@ -348,6 +348,8 @@ class Machine:
             if i < len(instruction.operands)
             for read in self._registers.inputs(instruction, instruction.operands[i])
         ]
+        if spec.stored is not None:
+            inputs.append(self._registers.stored(instruction, instruction.operands[spec.stored]))
         first = instruction.operands[0] if instruction.operands else None
         results: Sequence[Register] = ()
         if isinstance(first, Vector):

@@ -34,6 +34,7 @@ CTA_WINDOW = 1 << 24  # a cluster's shared memory: rank r's begins at (r + 1) wi
 Lanes = npt.NDArray[np.bool_]
 """One flag per thread of the CTA."""
 ALWAYS = np.ones(1, np.bool_)
+OPAQUE = np.uint64((1 << 64) - 1)  # no word of 32 bits
 """The flag of what all threads know: a constant."""
 
 
@@ -143,6 +144,11 @@ class Registers:
             return [self._input(instruction, operand.base, bits, operand.offset), *coordinates]
         bits = operand.bits if isinstance(operand, Register) else 32
         return [self._input(instruction, operand, bits, 0)]
+
+    def stored(self, instruction: Instruction, operand: Operand) -> Callable[[Lanes], Values]:
+        """How to read a stored word, which is OPAQUE in threads where it is not known."""
+        values, known = self.source(instruction, operand, "b32")
+        return lambda lanes: np.broadcast_to(np.where(known, values, OPAQUE), self.threads.shape)
 
     def _input(
         self, instruction: Instruction, operand: Operand, bits: int, offset: int

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+import signal
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 from kernels.errors import GpuAbsent
+from kernels.gpu_lock import call_alone
 from kernels.hang import Hang, unknown
-from kernels.host import HostGpu, host_gpu, require_family
+from kernels.host import HostGpu, host_gpu, require_family, why_absent
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import VERIFY, Protocol
 from kernels.watch import watch
@@ -43,6 +46,7 @@ class Reason(StrEnum):
     ILLEGAL = "illegal"
     OUT_OF_MEMORY = "out_of_memory"
     ENVIRONMENT = "environment"
+    WORKER_LOST = "worker_lost"
     INTERNAL_ERROR = "internal_error"
 
 
@@ -51,6 +55,7 @@ _REASONS = {
     "CompilerAbsent": Reason.ENVIRONMENT,
     "GpuAbsent": Reason.ENVIRONMENT,
     "CacheUnwritable": Reason.ENVIRONMENT,
+    "GpuTaken": Reason.ENVIRONMENT,
     "CompilerMismatch": Reason.COMPILER_MISMATCH,
     "LaunchFailed": Reason.LAUNCH_FAILED,
     "IllegalConfig": Reason.ILLEGAL,
@@ -139,7 +144,7 @@ def require_gpu() -> tuple[HostGpu, str]:
     """
     gpu = host_gpu()
     if gpu is None:
-        raise GpuAbsent("no NVIDIA GPU is visible on this host")
+        raise GpuAbsent(why_absent())
     if importlib.util.find_spec("cupy") is None:
         raise GpuAbsent("CuPy is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]")
     return gpu, require_family(gpu)
@@ -150,7 +155,9 @@ def failure_of(outcome: Outcome) -> tuple[Reason, str]:
     if outcome.kind is OutcomeKind.TIMEOUT:
         return Reason.TIMEOUT, outcome.message
     if outcome.kind is OutcomeKind.DIED:
-        return Reason.FAULT, outcome.message
+        # A kernel that faults raises or crashes; to be killed, or not to start, is no doing of it.
+        lost = outcome.exit_code in (None, -signal.SIGKILL)
+        return Reason.WORKER_LOST if lost else Reason.FAULT, outcome.message
     kind = outcome.error_type or ""
     default = Reason.FAULT if "CUDA" in kind.upper() else Reason.INTERNAL_ERROR
     return _REASONS.get(kind, default), f"{kind}: {outcome.message}"
@@ -168,14 +175,17 @@ def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
 
 
 def verify(
-    request: VerificationRequest, deadline_s: float = DEADLINE_S, worker: Worker | None = None
+    request: VerificationRequest,
+    deadline_s: float = DEADLINE_S,
+    worker: Worker | None = None,
+    on_report: Callable[[dict[str, Any]], None] | None = None,
 ) -> Verification:
     """Verify one configuration on the host's GPU.
 
     Runs in a fresh process, or in ``worker``, which is warm if it was used before and is
-    replaced if this kills it. A wrong, hanging, faulting or illegal kernel is a result. One that
-    is killed at its deadline is run once more, in its debug build, to say where it hangs: that
-    takes DIAGNOSIS_S at most.
+    replaced if this kills it; ``on_report`` is told how far it is, as a stage and its figures. A
+    wrong, hanging, faulting or illegal kernel is a result. One that is killed at its deadline is
+    run once more, in its debug build, to say where it hangs: that takes DIAGNOSIS_S at most.
     Raises GpuAbsent and NoKernelFamily where nothing could be launched at all.
     """
     gpu, device = require_gpu()
@@ -186,20 +196,25 @@ def verify(
         return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
     arguments = (task_of(request, device, seed),)
     with nullcontext(worker) if worker is not None else Worker() as runner:
-        outcome = runner.call(run_task, arguments, deadline_s)
-        hang = where_it_hangs(runner, request) if outcome.kind is OutcomeKind.TIMEOUT else None
+        outcome = call_alone(runner, gpu.uuid, run_task, arguments, deadline_s, on_report)
+        hang = None
+        if outcome.kind is OutcomeKind.TIMEOUT:
+            if on_report is not None:
+                on_report({"stage": "diagnosing"})
+            hang = where_it_hangs(runner, gpu, request)
     if outcome.kind is not OutcomeKind.OK:
         reason, details = failure_of(outcome)
         return _failed(request, gpu, seed, reason, details, outcome.elapsed_s, hang)
     return verification_of(request, gpu, seed, outcome.value, outcome.elapsed_s)
 
 
-def where_it_hangs(worker: Worker, request: VerificationRequest) -> Hang:
+def where_it_hangs(worker: Worker, gpu: HostGpu, request: VerificationRequest) -> Hang:
     """Run a request's kernel in its debug build and report where its warps wait.
 
     The kernel may hang on when the report is here: the worker's process is ended.
     """
-    outcome = worker.call(watch, (request.problem, request.config), DIAGNOSIS_S)
+    arguments = (request.problem, request.config)
+    outcome = call_alone(worker, gpu.uuid, watch, arguments, DIAGNOSIS_S)
     worker.close()
     if outcome.kind is not OutcomeKind.OK:
         return unknown(failure_of(outcome)[1])

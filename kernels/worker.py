@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernels.process import report
 from kernels.protocol import Protocol
 from solver.config import Config
 from solver.families.sm90_gemm_operands import copied_operands, memory_bytes
@@ -97,6 +98,7 @@ def run_task(task: Task) -> TaskResult:
 
     current = session()
     problem, config = task.problem, task.config
+    report("compiling")
     kernel = kernel_of(current, problem, config, task.device)
     sms = most_sms(current, task.sms)
     facts: dict[str, Any] = {

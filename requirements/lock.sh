@@ -2,8 +2,9 @@
 # Remakes the locked requirement files from pyproject.toml. Needs uv on the PATH.
 #   run.txt    the service and the solver, no GPU libraries
 #   gpu.txt    run.txt and what a CUDA 13 host compiles, launches and verifies with
+#   container.txt  gpu.txt, PostgreSQL's driver and OpenTelemetry: what the image holds
 #   build.txt  what a wheel is built with
-#   dev.txt    gpu.txt, build.txt and what the tests, the plots, the fit and the build need
+#   dev.txt    container.txt, build.txt and what the tests, the plots, the fit and the build need
 # Every file installs with plain `pip install --require-hashes -r FILE` on Python 3.11 and
 # later. Pass --upgrade to move every version.
 set -euo pipefail
@@ -20,9 +21,10 @@ lock() { # name, extras...
 }
 
 upgrade=("$@")
-lock dev gpu bench dev
-# The smaller sets take their versions from the largest, so that all three agree.
+lock dev gpu postgres otel bench dev
+# The smaller sets take their versions from the largest, so that all agree.
 upgrade=(--constraint requirements/dev.txt "$@")
+lock container gpu postgres otel
 lock gpu gpu
 lock run
 python3 -c 'import tomllib

@@ -1,4 +1,8 @@
-"""What routes ask for, as annotated aliases."""
+"""What routes ask for, as annotated aliases.
+
+Each is a coroutine though none waits: FastAPI runs a plain function in a thread, which costs a
+request more than all else it does here.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.keys import Caller
 from app.services import Services
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
 
@@ -17,7 +22,16 @@ def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-def _arrived_s(request: Request) -> float:
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+CallerDep = Annotated[Caller, Depends(_caller)]
+"""Whose key the request came with."""
+
+
+async def _arrived_s(request: Request) -> float:
     arrived_s: float = request.state.arrived_s
     return arrived_s
 

@@ -7,6 +7,7 @@ from typing import get_type_hints
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.responses import problem_response
@@ -18,16 +19,12 @@ from app.problem_documents import (
     NOT_FOUND,
     document,
     from_exception,
-    invalid,
+    invalid_request,
 )
-from app.schemas.faults import describe
 from solver.errors import WarpwrightError
 from solver.limits import shortened
 
 log = logging.getLogger(__name__)
-
-FAULTS_SHOWN = 32
-"""Faults that one document names: a body can hold thousands."""
 
 
 def install(app: FastAPI) -> None:
@@ -35,20 +32,19 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(WarpwrightError, _on_expected)
-    app.add_exception_handler(Exception, _on_unexpected)
 
 
-async def _on_expected(request: Request, error: Exception) -> Response:
+def error_response(error: Exception) -> Response:
+    """The answer to an exception; what nobody expected is logged and says nothing of its inside."""
     problem = from_exception(error)
     if problem.status == 500:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        log.error("the request failed", exc_info=error)
     headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
     return problem_response(problem, headers=headers)
 
 
-async def _on_unexpected(request: Request, error: Exception) -> Response:
-    # The server logs the traceback; the caller learns nothing of the inside.
-    return problem_response(from_exception(error))
+async def _on_expected(request: Request, error: Exception) -> Response:
+    return error_response(error)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
@@ -58,16 +54,26 @@ async def _on_http(request: Request, error: Exception) -> Response:
         case 404:
             problem = document(NOT_FOUND, f"{where}: no such route; /docs lists them")
         case 405:
-            allowed = (error.headers or {}).get("Allow", "")
+            # Starlette's own names the methods of the first route at this address alone.
+            allowed = _methods_at(request)
             problem = document(BAD_METHOD, f"{where}: this route takes {allowed}")
+            return problem_response(problem, headers={"Allow": allowed})
         case 400:
             problem = document(MALFORMED, "the body must be JSON and could not be read as such")
         case status:
             kind = next((kind for kind in KINDS if kind.status == status), None)
             if kind is None:
-                return await _on_unexpected(request, error)
+                return error_response(error)
             problem = document(kind, str(error.detail))
     return problem_response(problem, headers=error.headers)
+
+
+def _methods_at(request: Request) -> str:
+    """The methods of all routes at a request's address."""
+    routes = iter_route_contexts(request.app.routes)
+    path = request.scope["path"]
+    at_it = [route for route in routes if route.path_regex and route.path_regex.match(path)]
+    return ", ".join(sorted({method for route in at_it for method in route.methods or ()}))
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:
@@ -77,7 +83,8 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     if broken is not None:
         reason = broken.get("ctx", {}).get("error", "it could not be read")
         return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
-    model = get_type_hints(request.scope["endpoint"])["body"]
-    # FastAPI's paths begin with where in the request the value was: always its body.
-    named = [describe({**f, "loc": f["loc"][1:]}, model) for f in faults[:FAULTS_SHOWN]]
-    return problem_response(invalid(named, left_out=len(faults) - len(named)))
+    # FastAPI's paths begin with where in the request the value was, `body` or `query`; a route's
+    # parameter of that name has the model.
+    model = get_type_hints(request.scope["endpoint"])[faults[0]["loc"][0]]
+    faults = [{**fault, "loc": fault["loc"][1:]} for fault in faults]
+    return problem_response(invalid_request(faults, model))

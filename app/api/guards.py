@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Mapping
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -85,22 +86,31 @@ class BodyGuard:
     """Takes JSON bodies up to a size (413, 415) that arrive within a deadline (408).
 
     The body is read whole before the route runs, so a streamed one is cut at the limit; the
-    request's state has as ``arrived_s`` when that was (``time.monotonic``).
+    request's state has as ``arrived_s`` when that was (``time.monotonic``). ``limits`` are in
+    bytes, by path, where the settings' ``body_bytes`` is not the limit.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, limits: Mapping[str, int] | None = None
+    ) -> None:
         self._app = app
         self._limit = settings.body_bytes
+        self._limits = limits or {}
         self._deadline_s = settings.body_deadline_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in BODY_METHODS:
+        if (
+            scope["type"] != "http"
+            or scope["method"] not in BODY_METHODS
+            or scope["state"]["entry"] is None  # no route takes this, whatever its body
+        ):
             await self._app(scope, receive, send)
             return
+        limit = self._limits.get(scope["path"], self._limit)
         headers = Headers(scope=scope)
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self._limit:
-            await self._refuse(self._too_large(), scope, receive, send)
+        if length.isdecimal() and int(length[:20]) > limit:
+            await self._refuse(_too_large(limit), scope, receive, send)
             return
         media_type = headers.get("content-type", "").strip()
         if not JSON_TYPE.fullmatch(media_type):
@@ -112,39 +122,20 @@ class BodyGuard:
             return
         try:
             async with asyncio.timeout(self._deadline_s):
-                body = await self._read(receive)
+                body = await _read(receive, limit)
         except TimeoutError:
             refusal = document(SLOW_BODY, f"the body must arrive within {self._deadline_s:g} s")
             await self._refuse(refusal, scope, receive, send)
             return
         if body is None:
-            await self._refuse(self._too_large(), scope, receive, send)
+            await self._refuse(_too_large(limit), scope, receive, send)
             return
-        scope.setdefault("state", {})["arrived_s"] = time.monotonic()
+        scope["state"]["arrived_s"] = time.monotonic()
         reason = refusal_of(body)
         if reason is not None:
             await problem_response(document(MALFORMED, reason))(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
-
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The body, or None once it is over the limit."""
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return b"".join(parts)
-            part = message.get("body", b"")
-            size += len(part)
-            if size > self._limit:
-                return None
-            parts.append(part)
-            if not message.get("more_body", False):
-                return b"".join(parts)
-
-    def _too_large(self) -> ProblemDocument:
-        return document(TOO_LARGE, f"the body must be at most {self._limit} bytes")
 
     async def _refuse(
         self, refusal: ProblemDocument, scope: Scope, receive: Receive, send: Send
@@ -152,6 +143,27 @@ class BodyGuard:
         # The rest of the body is not read, so the connection can't carry another request.
         response = problem_response(refusal, headers={"Connection": "close"})
         await response(scope, receive, send)
+
+
+async def _read(receive: Receive, limit: int) -> bytes | None:
+    """The body, or None once it is over the limit."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b"".join(parts)
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(limit: int) -> ProblemDocument:
+    return document(TOO_LARGE, f"the body must be at most {limit} bytes")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

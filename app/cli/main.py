@@ -17,7 +17,7 @@ from contextlib import suppress
 from rich.markup import escape
 
 from app import __version__
-from app.cli import ask, bench, certificates, gpu, service
+from app.cli import ask, bench, certificates, gpu, keys, service
 from app.cli.arguments import Parser
 from app.cli.session import (
     DEFECT,
@@ -30,7 +30,7 @@ from app.cli.session import (
     OutputLost,
     Session,
 )
-from app.errors import AddressInUse, EnvironmentLacks
+from app.errors import AddressInUse, EnvironmentLacks, StoreUnavailable
 from app.problem_documents import from_exception, is_expected
 from kernels.errors import (
     CacheUnwritable,
@@ -51,6 +51,7 @@ ENVIRONMENT_ERRORS = (
     EnvironmentLacks,
     GpuAbsent,
     NoKernelFamily,
+    StoreUnavailable,
 )
 NEGATIVE_ERRORS = (CompileFailed, Unsatisfiable)
 
@@ -65,7 +66,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (ask, certificates, gpu, service, bench):
+    for module in (ask, certificates, gpu, service, keys, bench):
         module.add_commands(commands)
     return parser
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.cli.arguments import add_json, bounded
 from app.cli.session import OK, Session
+from app.cli.show import show_record
 
 
 def add_commands(commands: Any) -> None:
@@ -19,6 +20,9 @@ def add_commands(commands: Any) -> None:
     serve_.add_argument(
         "--workers", type=bounded("workers", 1, 256), help="solver processes (one a core, up to 4)"
     )
+    serve_.add_argument(
+        "--check", action="store_true", help="print the settings that hold, and start nothing"
+    )
     add_json(serve_)
     serve_.set_defaults(run=run)
 
@@ -30,6 +34,10 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from app.settings import load_settings
 
     settings = load_settings(host=arguments.host, port=arguments.port, workers=arguments.workers)
+    if arguments.check:
+        record = settings.to_dict()
+        session.emit(record, lambda console: show_record(console, "settings", record))
+        return OK
     listener = listen(settings)
     host, port = address_of(listener)
     session.emit(

@@ -86,6 +86,8 @@ def _limit(schema: Schema) -> str:
         return f"one of {_options(schema)}"
     if schema.get("type") == "array":
         return f"a list of {schema['minItems']} to {schema['maxItems']} {_items(schema['items'])}"
+    if schema.get("format") == "date-time":
+        return "a moment with its time zone, as 2026-03-01T12:00:00Z"
     words = TYPE_WORDS.get(schema.get("type", "object"), "a JSON object")
     if "maxLength" in schema:
         words += f" of at most {schema['maxLength']} characters"
@@ -94,6 +96,8 @@ def _limit(schema: Schema) -> str:
 
 def _items(schema: Schema) -> str:
     """What the values of a list must be, in words."""
+    if not schema:  # read one by one, each with a message of its own
+        return "values"
     return f"names: {_options(schema)}" if "enum" in schema else f"integers{_range(schema)}"
 
 

@@ -6,10 +6,12 @@ never checked twice.
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from app.errors import InvalidRequest
 from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS, Name, between, one_of
 from app.schemas.objectives import (
     DEFAULT_OBJECTIVE,
@@ -92,6 +94,14 @@ class Request(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
+    @classmethod
+    def read(cls, values: Any) -> Self:
+        """The request that JSON values are; InvalidRequest names what breaks a limit."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise InvalidRequest(error.errors(), cls) from None
+
 
 class ProblemRequest(Request):
     """C[m, n] = A[m, k] · B[k, n], and how its operands lie in memory."""
@@ -146,7 +156,7 @@ class ConfigRequest(Request):
         return Config(**self.model_dump())
 
 
-class OptimizeRequest(ProblemRequest):
+class QuestionRequest(ProblemRequest):
     """A problem, and how to answer it."""
 
     device: Device = None
@@ -157,7 +167,6 @@ class OptimizeRequest(ProblemRequest):
         description="how many of the best configurations to list, the pick included",
         json_schema_extra=between(1, TOP_K_MAX),
     )
-    time_limit_ms: TimeLimit = None
     cache: Cache = "cold"
     divergence: Divergence = 1.0
     objective: ObjectiveRequest = Field(DEFAULT_OBJECTIVE, description="what is best")
@@ -175,8 +184,16 @@ class OptimizeRequest(ProblemRequest):
             divergence=self.divergence,
             objective=objective_from_dict(self.objective),
             constraints=Constraints.from_dict(self.constraints),
-            time_limit_ms=self.time_limit_ms,
         )
+
+
+class OptimizeRequest(QuestionRequest):
+    """A problem, how to answer it, and when at the latest."""
+
+    time_limit_ms: TimeLimit = None
+
+    def question(self, host_device: str) -> Question:
+        return replace(super().question(host_device), time_limit_ms=self.time_limit_ms)
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -232,5 +249,9 @@ class VerificationRequest(ProblemRequest):
     """A problem to run on the host's GPU, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="none: the solver's pick")
+    priority: Literal["low", "normal", "high"] = Field(
+        "normal",
+        description="which of the jobs that wait goes first; those of one priority as accepted",
+    )
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"m": 512, "n": 512, "k": 512}]})

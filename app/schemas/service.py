@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.schemas.parts import ProblemShape, Shape
 from app.schemas.questions import ConfigRequest
+from app.store.jobs import PAGE_MAX
+
+Status = Literal["queued", "running", "passed", "failed", "cancelled"]
 
 
 class VerificationJob(Shape):
     """A verification as it stands."""
 
     id: str
-    status: Literal["queued", "running", "passed", "failed", "cancelled"]
+    status: Status
     reason: str | None = Field(description="why it failed or was cancelled")
+    priority: Literal["low", "normal", "high"]
+    attempts: int = Field(description="how often it was begun")
+    cancel_requested: bool = Field(description="whether a running one is being ended")
     problem: ProblemShape
     config: ConfigRequest
     predicted_us: float
@@ -23,6 +29,25 @@ class VerificationJob(Shape):
     started_at: str | None
     finished_at: str | None
     result: dict[str, Any] | None = Field(description="the measurement, once it ended")
+
+
+class VerificationPage(Shape):
+    """Verifications, the newest first."""
+
+    verifications: list[VerificationJob]
+    next: int | None = Field(description="`after` of the next page; null at the end")
+
+
+class VerificationPageQuery(BaseModel):
+    """Which verifications, and where to go on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    status: Status | None = Field(None, description="only those that stand so")
+    limit: int = Field(20, ge=1, le=PAGE_MAX, description="how many at most")
+    after: int | None = Field(
+        None, ge=1, le=2**63 - 1, description="`next` of the page before; the newest without it"
+    )
 
 
 class DeviceSummary(Shape):
@@ -53,6 +78,8 @@ class Health(Shape):
 
 
 class Ready(Shape):
-    status: Literal["ready", "starting"]
+    status: Literal["ready", "not_ready"]
     gpu: str = Field(description="the GPU's name, or `absent`")
-    solver_processes: int
+    gpu_worker: Literal["absent", "idle", "running", "stopped"]
+    database: Literal["held", "unreachable", "another_service"]
+    solver_processes: int = Field(description="warm ones")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from app.jobs import Job, Outcome
+from app.answers import warm
+from app.gpu_queue import Runner
 from app.main import create_app
 from app.settings import Settings
+from app.store.database import Database
 from app.verification import run_verification
 from kernels.host import HostGpu
-from kernels.process import Worker
+from tests.postgres import VARIABLE, Postgres
 
 
-def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
+def wait_until_ready(client: TestClient, within_s: float = 120.0) -> None:
     """Return once /readyz says so."""
     end = time.monotonic() + within_s
     while client.get("/readyz").status_code != 200:
@@ -29,23 +34,73 @@ def wait_until_ready(client: TestClient, within_s: float = 60.0) -> None:
 @contextmanager
 def service(
     gpu: HostGpu | None = None,
-    verify: Callable[[Job, float, Worker], Outcome] = run_verification,
+    verify: Runner = run_verification,
+    initialise: Callable[[], Any] = warm,
     **settings: Any,
 ) -> Iterator[TestClient]:
-    """A client of the whole application on a host that has ``gpu``, whatever this one has."""
-    app = create_app(Settings(workers=1, **settings), verify=verify)
-    with pytest.MonkeyPatch.context() as patch:
+    """A client of the whole application on a host that has ``gpu``, whatever this one has.
+
+    Its database is a temporary file where ``settings`` name none.
+    """
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        values = {"workers": 1, "database": sqlite_url(Path(folder))} | settings
         for module in ("app.host", "kernels.verify"):
             patch.setattr(f"{module}.host_gpu", lambda: gpu)
-        with TestClient(
-            app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
-        ) as client:
-            wait_until_ready(client)
-            yield client
+        with closing(Database(values["database"])) as database:
+            database.open()
+            database.hold()
+            app = create_app(
+                Settings(**values),
+                database,
+                runners={"verification": verify},
+                initialise=initialise,
+            )
+            with TestClient(
+                app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+            ) as client:
+                wait_until_ready(client)
+                yield client
+
+
+def sqlite_url(folder: Path) -> str:
+    """A database of its own in a folder."""
+    return f"sqlite:///{folder / 'warpwright.db'}"
 
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[TestClient]:
     """A client of the whole application on a host without a GPU."""
-    with service() as client:
+    # Without the cache, so that a test finds out what the solver says, whoever asked before.
+    with service(answer_cache_bytes=0) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of these tests' own."""
+    if not os.environ.get(VARIABLE):
+        pytest.skip("PostgreSQL's part is run by make test-postgres")
+    server = Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database's URL, of either kind."""
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path)
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.emptied()
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """An open database that this test holds."""
+    with closing(Database(database_url)) as database:
+        database.open()
+        database.hold()
+        yield database

@@ -362,9 +362,16 @@ def test_an_unknown_route_is_a_problem_too(client: TestClient) -> None:
 
 
 def test_a_wrong_method_names_the_right_one(client: TestClient) -> None:
-    response = client.get("/v1/optimize")
+    response = client.get("/v1/simulate")
     assert "POST" in problem(response, 405)["detail"]
     assert response.headers["allow"] == "POST"
+
+
+def test_a_wrong_method_names_all_that_the_address_takes(client: TestClient) -> None:
+    for address, methods in (("/v1/optimize", "GET, HEAD, POST"), ("/healthz", "GET, HEAD")):
+        response = client.delete(address)
+        assert methods in problem(response, 405)["detail"]
+        assert response.headers["allow"] == methods
 
 
 def test_the_service_goes_on(client: TestClient) -> None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from fastapi.testclient import TestClient
 
-from app.api.errors import FAULTS_SHOWN
+from app.problem_documents import FAULTS_SHOWN
 from app.schemas.objectives import Axis, BoundRequest, ConfigBounds, ConstraintsRequest, Weights
 from solver.constraints import CONFIG_FIELDS, RELATIONS, RESOURCES
 from solver.objective import AXES

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -29,6 +31,11 @@ BLOCKS = re.findall(r"```(\w*)\n(.*?)```", TEXT, re.DOTALL)
 DOCUMENTS = [json.loads(text) for language, text in BLOCKS if language == "json"]
 COMMANDS = [
     line for language, text in BLOCKS if language == "sh" for line in text.strip().splitlines()
+]
+
+
+CURLS = [
+    line for language, text in BLOCKS if language == "bash" for line in text.strip().splitlines()
 ]
 
 
@@ -70,7 +77,9 @@ def test_the_answer_shown_is_the_first_questions(client: TestClient) -> None:
 def test_the_conflict_shown_is_a_real_one(client: TestClient) -> None:
     shown = next(each for each in DOCUMENTS if "core" in each)
     question = {"m": 4096, "n": 4096, "k": 4096, "constraints": {"smem_bytes": {"max": 9830}}}
-    assert client.post("/v1/optimize", json=question).json() == shown
+    response = client.post("/v1/optimize", json=question)
+    request = f"urn:warpwright:request:{response.headers['x-request-id']}"
+    assert response.json() == {**shown, "instance": request}
     ProblemDocument.model_validate(shown)
 
 
@@ -84,6 +93,49 @@ def test_every_command_works(
         assert program == "warpwright"
         assert main(words) == 0, command
     capsys.readouterr()
+
+
+def curl(client: TestClient, words: list[str], folder: Path) -> Any:
+    """What a curl command of the document gets, asked without curl."""
+    options = argparse.ArgumentParser(exit_on_error=False)
+    options.add_argument("url")
+    options.add_argument("-N", action="store_true")
+    options.add_argument("-G", dest="get", action="store_true")
+    options.add_argument("-H", dest="headers", action="append", default=[])
+    options.add_argument("-d", dest="data", action="append", default=[])
+    options.add_argument("--data-urlencode", dest="encoded", action="append", default=[])
+    options.add_argument("--etag-save")
+    options.add_argument("--etag-compare")
+    given = options.parse_args(words)
+    headers = dict(header.split(": ", 1) for header in given.headers)
+    if given.etag_compare is not None:
+        headers["If-None-Match"] = (folder / given.etag_compare).read_text()
+    if given.data and not given.get:
+        return client.post(given.url, content="&".join(given.data), headers=headers)
+    pairs = [quote(each, safe="=") for each in given.encoded]
+    url = "?".join([given.url, "&".join([*given.data, *pairs])]).rstrip("?")
+    response = client.get(url, headers=headers)
+    if given.etag_save is not None:
+        (folder / given.etag_save).write_text(response.headers["etag"])
+    return response
+
+
+def test_every_curl_command_works(client: TestClient, tmp_path: Path) -> None:
+    assert len(CURLS) > 3
+    for command in CURLS:
+        program, *words = shlex.split(command)
+        assert program == "curl"
+        response = curl(client, words, tmp_path)
+        if "--etag-compare" in words:
+            assert (response.status_code, response.content) == (304, b"")
+        else:
+            assert response.status_code == 200, command
+    lines = [json.loads(line) for line in response.text.splitlines()]
+    assert sorted((line["index"], "answer" in line) for line in lines) == [
+        (0, True),
+        (1, True),
+        (2, False),
+    ]
 
 
 def test_every_field_and_every_kind_of_problem_is_in_its_table() -> None:

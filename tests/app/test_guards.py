@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from app.api.access import Entry
 from app.api.guards import BodyGuard, CallerGuard, host_name
 from app.settings import Settings
 
@@ -93,6 +95,7 @@ async def _status(app: Any, headers: dict[str, str], receive: Any = None) -> int
         "type": "http",
         "method": "POST",
         "path": "/",
+        "state": {"entry": Entry("/", re.compile("/"), frozenset({"POST"}), None)},
         "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
     }
 

@@ -9,23 +9,33 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from app.errors import AddressInUse
 from app.serve import listen
 from app.settings import Settings
+from tests.app.conftest import sqlite_url
 
 READY_WITHIN_S = 90.0
+
+
+@pytest.fixture(autouse=True)
+def database_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WARPWRIGHT_DATABASE", sqlite_url(tmp_path))
 
 
 @contextmanager
 def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A service on a free port, ended in any case."""
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    folder = tempfile.TemporaryDirectory()
+    database = f"sqlite:///{folder.name}/warpwright.db"
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "WARPWRIGHT_DATABASE": database}
     process = subprocess.Popen(
         [sys.executable, "-m", "app.cli.main", "serve", "--port", "0", "--json", *words],
         stdout=subprocess.PIPE,
@@ -40,6 +50,7 @@ def serving(*words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.kill()
         process.stdout.close()
         process.wait()
+        folder.cleanup()
 
 
 def ask(port: int, method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:

@@ -86,5 +86,4 @@ def test_the_time_spent_waiting_for_a_process_counts(client: TestClient) -> None
 def test_a_limit_that_is_long_enough_changes_nothing(client: TestClient) -> None:
     question = {"m": 512, "n": 512, "k": 512}
     limited = client.post("/v1/optimize", json={**question, "time_limit_ms": 30_000})
-    assert "cache-control" not in limited.headers
     assert limited.content == client.post("/v1/optimize", json=question).content

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 
-from app.jobs import Job, Outcome
-from app.schemas.service import VerificationJob
+from app.gpu_queue import Turn
+from app.schemas.service import VerificationJob, VerificationPage
+from app.store.job import Job, Outcome
 from kernels.host import HostGpu
-from kernels.process import Worker
 from tests.app.conftest import service
 
 GIB = 2**30
@@ -22,7 +26,7 @@ def gpu(name: str = "NVIDIA H200", memory_bytes: int = 140 * GIB) -> HostGpu:
     return HostGpu(name, "GPU-0", "580", memory_bytes, (9, 0), 1980, ())
 
 
-def passing(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+def passing(job: Job, turn: Turn) -> Outcome:
     return Outcome("passed", None, {"median_us": 5.0})
 
 
@@ -87,7 +91,7 @@ def test_a_verification_of_a_given_configuration_runs_that_one() -> None:
 
 
 def test_a_failed_verification_has_its_reason() -> None:
-    def failing(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+    def failing(job: Job, turn: Turn) -> Outcome:
         return Outcome("failed", "timeout", {"details": "killed at its deadline"})
 
     with service(gpu(), failing) as client:
@@ -99,7 +103,7 @@ def test_a_failed_verification_has_its_reason() -> None:
 def test_a_defect_in_one_verification_leaves_the_next_to_run() -> None:
     answers = [RuntimeError("boom"), Outcome("passed", None, {})]
 
-    def once(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+    def once(job: Job, turn: Turn) -> Outcome:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -148,10 +152,10 @@ def test_a_verification_has_the_whole_problem() -> None:
         VerificationJob.model_validate(job)
 
 
-def test_more_verifications_than_may_wait_get_503() -> None:
+def test_more_verifications_than_may_wait_get_429() -> None:
     gate = threading.Event()
 
-    def slow(job: Job, deadline_s: float, worker: Worker) -> Outcome:
+    def slow(job: Job, turn: Turn) -> Outcome:
         gate.wait(30)
         return Outcome("passed", None, {})
 
@@ -161,6 +165,144 @@ def test_more_verifications_than_may_wait_get_503() -> None:
             time.sleep(0.01)
         assert client.post("/v1/verifications", json=SMALL).status_code == 202
         refused = client.post("/v1/verifications", json=SMALL)
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"]
+        assert refused.status_code == 429
+        assert refused.json()["type"] == "urn:warpwright:problem:queue-full"
+        assert int(refused.headers["retry-after"]) >= 1
         gate.set()
+
+
+@contextmanager
+def one_running(**settings: Any) -> Iterator[tuple[TestClient, str, threading.Event]]:
+    """A service whose first job runs until the event is set or its process is halted."""
+    gate = threading.Event()
+
+    def slow(job: Job, turn: Turn) -> Outcome:
+        while not gate.wait(0.02):
+            if turn.worker._halted.is_set():
+                return Outcome("failed", "worker_lost", {})
+        return Outcome("passed", None, {})
+
+    with service(gpu(), slow, **settings) as client:
+        location = client.post("/v1/verifications", json=SMALL).headers["location"]
+        while client.get(location).json()["status"] == "queued":
+            time.sleep(0.01)
+        yield client, location, gate
+        gate.set()
+
+
+def test_the_same_request_under_the_same_name_gets_the_same_job() -> None:
+    with one_running() as (client, _, _):
+        name = {"Idempotency-Key": "mine"}
+        first = client.post("/v1/verifications", json=SMALL, headers=name)
+        again = client.post("/v1/verifications", json={"k": 512, **SMALL}, headers=name)
+        assert (first.status_code, again.status_code) == (202, 200)
+        assert first.json() == again.json()
+        assert first.headers["location"] == again.headers["location"]
+        other = client.post("/v1/verifications", json={**SMALL, "m": 64}, headers=name)
+        assert other.status_code == 422
+        assert other.json()["errors"][0]["field"] == "Idempotency-Key"
+        assert len(client.get("/v1/verifications").json()["verifications"]) == 2
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "x" * 256, "é"])
+def test_a_name_that_is_none_is_refused(client: TestClient, name: str) -> None:
+    headers = [(b"Idempotency-Key", name.encode("latin-1"))]
+    refused = client.post("/v1/verifications", json=SMALL, headers=headers)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert "1 to 255 visible ASCII" in refused.json()["detail"]
+
+
+def test_two_names_for_one_request_are_refused(client: TestClient) -> None:
+    headers = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
+    refused = client.post("/v1/verifications", json=SMALL, headers=headers)
+    assert refused.status_code == 422
+    assert "once" in refused.json()["detail"]
+
+
+def test_a_job_that_waits_is_cancelled_at_once_and_one_that_runs_when_it_is_ended() -> None:
+    with one_running() as (client, running, _):
+        waiting = client.post("/v1/verifications", json=SMALL).headers["location"]
+        cancelled = client.delete(waiting)
+        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+        assert cancelled.json()["reason"] == "requested"
+        ending = client.delete(running)
+        assert ending.status_code == 202
+        assert ending.json()["cancel_requested"] is True
+        assert ended(client, running)["status"] == "cancelled"
+        refused = client.delete(running)
+        assert refused.status_code == 409
+        assert refused.json()["type"] == "urn:warpwright:problem:already-ended"
+        assert client.delete("/v1/verifications/none").status_code == 404
+
+
+def test_a_job_of_higher_priority_runs_first() -> None:
+    with one_running() as (client, _, gate):
+        posted = {
+            priority: client.post("/v1/verifications", json={**SMALL, "priority": priority})
+            for priority in ("low", "high", "normal")
+        }
+        gate.set()
+        jobs = {name: ended(client, each.headers["location"]) for name, each in posted.items()}
+        begun = [jobs[name]["started_at"] for name in ("high", "normal", "low")]
+        assert begun == sorted(begun)
+        assert [job["priority"] for job in jobs.values()] == list(jobs)
+        refused = client.post("/v1/verifications", json={**SMALL, "priority": "urgent"})
+        assert refused.status_code == 422
+        assert "one of low, normal, high" in refused.json()["detail"]
+
+
+def test_pages_lead_through_all_jobs() -> None:
+    with one_running() as (client, running, gate):
+        posted = [client.post("/v1/verifications", json=SMALL).json()["id"] for _ in range(4)]
+        first = VerificationPage.model_validate_json(
+            client.get("/v1/verifications?limit=3").content
+        )
+        rest = client.get(f"/v1/verifications?limit=3&after={first.next}").json()
+        ids = [job.id for job in first.verifications]
+        ids += [job["id"] for job in rest["verifications"]]
+        assert ids == [*reversed(posted), running.rpartition("/")[2]]
+        assert rest["next"] is None
+        only = client.get("/v1/verifications?status=running").json()["verifications"]
+        assert [job["id"] for job in only] == [ids[-1]]
+        gate.set()
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("limit=0", "limit: must be an integer between 1 and 100"),
+        ("limit=101", "limit: must be an integer between 1 and 100"),
+        ("limit=many", "limit: must be an integer between 1 and 100"),
+        ("after=0", "after: must be an integer between 1 and"),
+        ("after=9223372036854775808", "after: must be an integer between 1 and"),
+        ("status=done", "status: must be one of queued, running"),
+        ("page=2", "page: is no field of this request; there are status, limit, after"),
+    ],
+)
+def test_a_page_that_is_none_is_refused(client: TestClient, query: str, words: str) -> None:
+    refused = client.get(f"/v1/verifications?{query}")
+    assert refused.status_code == 422
+    assert words in refused.json()["detail"]
+
+
+def test_events_of_an_ended_job_are_all_there_and_the_stream_ends() -> None:
+    with service(gpu(), passing) as client:
+        location = client.post("/v1/verifications", json=SMALL).headers["location"]
+        ended(client, location)
+        stream = client.get(f"{location}/events")
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert re.findall(r"^id: (\d+)$", stream.text, re.MULTILINE) == ["1", "2", "3"]
+        assert '"status": "passed"' in stream.text
+        rest = client.get(f"{location}/events", headers={"Last-Event-ID": "2"})
+        assert re.findall(r"^id: (\d+)$", rest.text, re.MULTILINE) == ["3"]
+
+
+def test_a_service_that_stops_takes_no_job_and_is_not_ready() -> None:
+    with service(gpu(), passing) as client:
+        client.app.state.services.gpu.drain()  # type: ignore[attr-defined]
+        refused = client.post("/v1/verifications", json=SMALL)
+        assert refused.status_code == 503
+        assert "stopping" in refused.json()["detail"]
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["gpu_worker"]) == (503, "stopped")

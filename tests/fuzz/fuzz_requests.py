@@ -34,9 +34,13 @@ with atheris.instrument_imports(include=["app", "solver"]):
     from pydantic import BaseModel, ValidationError
 
     from app import __version__
-    from app.api.errors import FAULTS_SHOWN
-    from app.problem_documents import MALFORMED, ProblemDocument, document, from_exception, invalid
-    from app.schemas.faults import describe
+    from app.problem_documents import (
+        MALFORMED,
+        ProblemDocument,
+        document,
+        from_exception,
+        invalid_request,
+    )
     from app.schemas.questions import OptimizeRequest, SimulateRequest, VerificationRequest
     from app.strict_json import Refused, load, refusal_of
     from solver.constraints import Constraints
@@ -84,9 +88,7 @@ def answer_to(body: bytes, request: type[BaseModel]) -> ProblemDocument | None:
     try:
         asked = request.model_validate(value, from_attributes=True)
     except ValidationError as error:
-        faults = error.errors()
-        named = [describe(fault, request) for fault in faults[:FAULTS_SHOWN]]
-        return invalid(named, left_out=len(faults) - len(named))
+        return invalid_request(error.errors(), request)
     try:
         read(asked)
     except InvalidInput as error:

@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any
 
+from kernels.process import report
+
 
 def add(a: int, b: int) -> int:
     return a + b
@@ -57,3 +59,15 @@ def chatter() -> str:
     print("noise on standard output")
     os.write(1, b"more noise\n")
     return "answer"
+
+
+def span(seconds: float) -> tuple[float, float]:
+    begun = time.monotonic()
+    time.sleep(seconds)
+    return begun, time.monotonic()
+
+
+def tell_and_add(a: int, b: int) -> int:
+    for stage in ("first", "second"):
+        report(stage, done=a)
+    return a + b

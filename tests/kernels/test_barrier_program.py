@@ -981,12 +981,6 @@ def test_a_release_of_the_slot_in_flight_is_seen() -> None:
     assert len(early) >= len(visits(FLIGHT))
 
 
-def test_control_flow_that_hangs_on_an_atomic_is_an_error() -> None:
-    old = "ptx::store_shared(memory.flag(), static_cast<u32>(is_last));"
-    with pytest.raises(PtxError, match="opaque"):
-        planted(old, f"if (is_last) {{ {old} }}", CASES[3])
-
-
 def test_a_slot_that_is_not_given_back_to_the_peer_is_seen() -> None:
     old = "if (is_clustered(args) && lane == 1)"
     assert of(Arrive, planted(old, "if (false)", ADDED).math[0].thread(1)) == []

@@ -202,3 +202,25 @@ def test_a_kill_from_another_thread_ends_the_call_under_way(worker: Worker) -> N
     timer.join()
     assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, -9)
     worker.kill()  # nothing to kill is no fault
+
+
+def test_reports_reach_a_caller_that_listens(worker: Worker) -> None:
+    heard: list[dict[str, object]] = []
+    outcome = worker.call(functions.tell_and_add, (2, 3), DEADLINE_S, heard.append)
+    assert outcome.value == 5
+    assert heard == [{"stage": "first", "done": 2}, {"stage": "second", "done": 2}]
+    assert worker.call(functions.tell_and_add, (2, 3), DEADLINE_S).value == 5
+    assert len(heard) == 2
+
+
+def test_a_halted_worker_ends_its_call_and_every_other_until_it_resumes(worker: Worker) -> None:
+    worker.call(functions.add, (0, 0), DEADLINE_S)
+    timer = threading.Timer(0.3, worker.halt)
+    timer.start()
+    assert worker.call(functions.hang, (), DEADLINE_S).exit_code == -signal.SIGKILL
+    timer.join()
+    for _ in range(2):
+        outcome = worker.call(functions.add, (2, 3), DEADLINE_S)
+        assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, -signal.SIGKILL)
+    worker.resume()
+    assert worker.call(functions.add, (2, 3), DEADLINE_S).value == 5

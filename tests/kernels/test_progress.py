@@ -15,7 +15,7 @@ import pytest
 import kernels.verify
 import kernels.watch
 from bench.hang_plants import CONFIG, PLANTS, PROBLEM, fields_of
-from kernels import nvrtc
+from kernels import gpu_lock, nvrtc
 from kernels.cache import KernelCache
 from kernels.compile import compile_kernel
 from kernels.errors import CompileFailed
@@ -343,7 +343,9 @@ class Answers(Worker):
         self.outcomes = list(outcomes)
         self.called: list[object] = []
 
-    def call(self, function: object, arguments: object, deadline_s: float) -> Outcome:
+    def call(self, function: object, arguments: object, deadline_s: float, *_: object) -> Outcome:
+        if function is gpu_lock.take:
+            return Outcome(OutcomeKind.OK, 0.0)
         self.called.append((function, arguments, deadline_s))
         return self.outcomes.pop(0)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 
 import pytest
 
 import kernels.verify
+from kernels import gpu_lock
 from kernels.errors import GpuAbsent, NoKernelFamily
 from kernels.host import PROFILE_BY_NAME, HostGpu, match_profile, visible_device
 from kernels.process import Outcome, OutcomeKind, Worker
@@ -43,8 +45,8 @@ class AnsweringWorker(Worker):
         super().__init__()
         self._outcome = outcome
 
-    def call(self, *_: object) -> Outcome:
-        return self._outcome
+    def call(self, function: object, *_: object) -> Outcome:
+        return outcome(OutcomeKind.OK) if function is gpu_lock.take else self._outcome
 
 
 @pytest.fixture
@@ -104,7 +106,11 @@ def outcome(kind: OutcomeKind, **facts: object) -> Outcome:
     ("came", "reason"),
     [
         (outcome(OutcomeKind.TIMEOUT, message="killed"), Reason.TIMEOUT),
-        (outcome(OutcomeKind.DIED, message="SIGSEGV"), Reason.FAULT),
+        (outcome(OutcomeKind.DIED, exit_code=-signal.SIGSEGV), Reason.FAULT),
+        (outcome(OutcomeKind.DIED, exit_code=1), Reason.FAULT),
+        (outcome(OutcomeKind.DIED, exit_code=-signal.SIGKILL), Reason.WORKER_LOST),
+        (outcome(OutcomeKind.DIED, message="could not be started"), Reason.WORKER_LOST),
+        (outcome(OutcomeKind.ERROR, error_type="GpuTaken"), Reason.ENVIRONMENT),
         (outcome(OutcomeKind.ERROR, error_type="CompileFailed"), Reason.COMPILE_FAILED),
         (outcome(OutcomeKind.ERROR, error_type="CompilerMismatch"), Reason.COMPILER_MISMATCH),
         (outcome(OutcomeKind.ERROR, error_type="OutOfMemoryError"), Reason.OUT_OF_MEMORY),

@@ -1,18 +1,24 @@
-"""POST /v1/optimize, POST /v1/explain and POST /v1/simulate."""
+"""POST and GET /v1/optimize, POST /v1/explain and POST /v1/simulate."""
 
 from __future__ import annotations
 
 import time
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from app import answers
+from app.api.access import needs
 from app.api.deps import ArrivedDep, ServicesDep
 from app.api.documents import problems
-from app.api.responses import json_response
+from app.api.kept import addressed_response
+from app.api.responses import answer_response, json_response
+from app.keys import Scope
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
+from app.schemas.queries import query_parameters, read_query
 from app.schemas.questions import OptimizeRequest, SimulateRequest
+
+NOT_KEPT = ((b"cache-control", b"no-store"),)
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -23,6 +29,7 @@ router = APIRouter(prefix="/v1", tags=["answers"])
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="The best configuration for a problem, with its proof",
 )
+@needs(Scope.OPTIMIZE)
 async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: ArrivedDep) -> Response:
     """By default minimises predicted time, then MATH-warp wait time, over the whole legal
     space; `objective` and `constraints` say otherwise. Constraints that leave nothing get 422
@@ -33,20 +40,33 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     `Server-Timing` header. Only where `time_limit_ms` came before the end of the proof
     does it depend on the machine: `proof.status` is then `timeout`, and it is not to be cached.
     """
-    begun = time.perf_counter()
-    reply = await services.pool.ask(
-        answers.optimize, body.question(services.host.device), arrived_s
+    given = await services.answering.answer(
+        body.question(services.host.device), arrived_s=arrived_s
     )
-    answer, steps_ms = reply.value
-    for step, value in steps_ms.items():
-        services.metrics.stage_seconds.labels(step).observe(value / 1e3)
-    total_ms = (time.perf_counter() - begun) * 1e3
-    late = answer["proof"]["status"] == "timeout"
-    return json_response(
-        answer,
-        timings_ms={**steps_ms, "queue": reply.queue_ms, "total": total_ms},
-        headers={"Cache-Control": "no-store"} if late else None,
-    )
+    late = given.answer.status == "timeout"
+    return answer_response(given, headers=NOT_KEPT if late else ())
+
+
+@router.head("/optimize", include_in_schema=False)
+@router.get(
+    "/optimize",
+    response_model=OptimizeAnswer,
+    responses=problems(422, 503) | {304: {"description": "The caller has this answer already"}},
+    openapi_extra={"parameters": query_parameters()},
+    summary="The same question in an address, whose answer may be kept",
+)
+@needs(Scope.OPTIMIZE)
+async def optimize_by_address(request: Request, services: ServicesDep) -> Response:
+    """The answer that `POST /v1/optimize` gives to the same members, byte by byte; `objective` and
+    `constraints` are JSON text, and there is no `time_limit_ms`.
+
+    `ETag` changes when the answer does: with the model's version, the device profile, or the
+    host's GPU where no device is named. `If-None-Match` with it gets 304.
+    """
+    query: bytes = request.scope["query_string"]
+    question = read_query(query).question(services.host.device)
+    given = await services.answering.answer(question, query=query)
+    return addressed_response(request.scope, given, services.settings.answer_max_age_s)
 
 
 @router.post(
@@ -55,6 +75,7 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="Why this configuration, and what would change it",
 )
+@needs(Scope.OPTIMIZE)
 async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
     """The pick's explanation: where its time goes, which limits bind, what comes next, and the
     least change of a limit or of a constant that makes another configuration the first, each
@@ -76,6 +97,7 @@ async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
     responses=problems(400, 408, 413, 415, 422, 503),
     summary="Play one configuration's events",
 )
+@needs(Scope.OPTIMIZE)
 async def simulate(body: SimulateRequest, services: ServicesDep) -> Response:
     """Predicted time and wait of your own configuration, its timeline, the limits it
     touches and its gap to the optimum. A configuration that breaks a limit gets 422.

@@ -8,10 +8,16 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from app.api.access import PUBLIC, needs
 
 router = APIRouter()
 
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 code, pre { font: 14px/1.4 ui-monospace, monospace }
@@ -24,13 +30,21 @@ table { border-collapse: collapse } td { padding: .1rem 1.5rem .1rem 0; vertical
 """
 
 
+@router.get("/openapi.json", include_in_schema=False)
+@needs(PUBLIC)
+async def openapi(request: Request) -> JSONResponse:
+    """The document for tools."""
+    return JSONResponse(request.app.openapi())
+
+
 @router.get("/docs", include_in_schema=False)
+@needs(PUBLIC)
 async def docs(request: Request) -> HTMLResponse:
     """The page."""
     schema: dict[str, Any] = request.app.openapi()
     return HTMLResponse(
         "".join(_page(schema)),
-        headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"},
+        headers={"Content-Security-Policy": POLICY},
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from app.api.access import PUBLIC, needs
 from app.api.deps import ServicesDep
 from app.api.responses import json_response
+from app.keys import Scope
 from app.schemas.service import Health, Ready
 
 router = APIRouter(tags=["health"])
@@ -14,6 +16,7 @@ router = APIRouter(tags=["health"])
 
 @router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Is the process alive")
+@needs(PUBLIC)
 async def healthz() -> Response:
     """Answers while the event loop runs; asks nothing of the solver."""
     return json_response({"status": "ok"})
@@ -23,17 +26,23 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     response_model=Ready,
-    responses={503: {"model": Ready, "description": "No solver process is warm yet"}},
+    responses={503: {"model": Ready, "description": "Something that answers need is not there"}},
     summary="Can questions be answered",
 )
-async def readyz(services: ServicesDep) -> Response:
-    """200 once a solver process is warm, with or without a GPU; `gpu` names it or is
-    `absent`.
+@needs(PUBLIC)
+def readyz(services: ServicesDep) -> Response:
+    """200 once a solver process is warm, the database is held and the GPU's queue is open, with
+    or without a GPU; `gpu` names it or is `absent`.
     """
-    ready = services.pool.ready
+    database = services.database.standing()
+    gpu = services.gpu.state
+    ready = services.pool.ready and database == "held" and gpu != "stopped"
+    present = services.host.gpu is not None
     body = {
-        "status": "ready" if ready else "starting",
+        "status": "ready" if ready else "not_ready",
         "gpu": services.host.gpu.name if services.host.gpu else "absent",
+        "gpu_worker": gpu if present or gpu == "stopped" else "absent",
+        "database": database,
         "solver_processes": services.pool.workers,
     }
     return json_response(body, status=200 if ready else 503)
@@ -45,6 +54,7 @@ async def readyz(services: ServicesDep) -> Response:
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
     summary="Counts and times",
 )
-async def metrics(services: ServicesDep) -> Response:
+@needs(Scope.ADMIN)
+def metrics(services: ServicesDep) -> Response:
     """Requests, answers and verifications, for Prometheus."""
     return Response(services.metrics.text(), media_type=CONTENT_TYPE_LATEST)

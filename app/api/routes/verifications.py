@@ -1,18 +1,34 @@
-"""POST /v1/verifications and GET /v1/verifications/{id}."""
+"""/v1/verifications: hand in, list, follow and cancel."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
 
 from app import answers
-from app.api.deps import ServicesDep
+from app.api.access import needs
+from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
+from app.api.request_headers import (
+    IDEMPOTENCY_KEY,
+    LAST_EVENT_ID,
+    IdempotencyKeyDep,
+    LastEventDep,
+    header_parameter,
+)
 from app.api.responses import json_response
 from app.host import check_memory
+from app.keys import Scope
+from app.quota import check_quota
 from app.schemas.questions import VerificationRequest
-from app.schemas.service import VerificationJob
+from app.schemas.service import VerificationJob, VerificationPage, VerificationPageQuery
+from app.store.job import Job
+from app.store.jobs import question_sha256
+from app.verification import KIND, request_of
 from kernels.verify import require_gpu
 from solver.config import Config
 from solver.question import Question
@@ -24,17 +40,37 @@ router = APIRouter(prefix="/v1/verifications", tags=["verifications"])
     "",
     status_code=202,
     response_model=VerificationJob,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(400, 408, 413, 415, 422, 429, 503)
+    | {200: {"model": VerificationJob, "description": "The job of an earlier such request"}},
+    openapi_extra=header_parameter(
+        IDEMPOTENCY_KEY,
+        "your own name for this request: sent again with the same body, it gets the same job",
+        "^[!-~]{1,255}$",
+    ),
     summary="Compile, launch, check and time a kernel on the host's GPU",
 )
-async def submit(body: VerificationRequest, services: ServicesDep) -> Response:
+@needs(Scope.VERIFY)
+async def submit(
+    body: VerificationRequest,
+    services: ServicesDep,
+    caller: CallerDep,
+    idempotency_key: IdempotencyKeyDep,
+) -> Response:
     """Queues a verification of the given configuration, or of the pick where there is none.
 
-    `Location` says where to follow it. Without a GPU: 503. On a GPU that no kernel family
-    runs on, for a problem beyond its memory, or for an illegal configuration: 422.
+    The job outlives the service from here on; `Location` says where to follow it. Without a GPU:
+    503. On a GPU that no kernel family runs on, for a problem beyond its memory, or for an illegal
+    configuration: 422. Where too many wait: 429.
     """
+    services.gpu.require_open()
+    owner = caller.key_id
+    sha256 = question_sha256(KIND, body.model_dump())
+    earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
+    if earlier is not None:
+        return _answer(earlier, 200)
     problem = body.problem()
-    gpu, device = await asyncio.to_thread(require_gpu)
+    await run_in_threadpool(check_quota, caller, services.database, services.metrics)
+    gpu, device = await run_in_threadpool(require_gpu)
     check_memory(problem, gpu)
     if body.config is None:
         question = Question(problem, device=device, proof="none")
@@ -43,19 +79,95 @@ async def submit(body: VerificationRequest, services: ServicesDep) -> Response:
         config = body.config.config()
         reply = await services.pool.ask(answers.simulate, problem, config, device, "calibrated")
         answer = reply.value
-    job = services.jobs.submit(
-        problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]
+    job, fresh = await run_in_threadpool(
+        services.jobs.submit,
+        KIND,
+        request_of(problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]),
+        sha256=sha256,
+        priority=body.priority,
+        owner=owner,
+        idempotency_key=idempotency_key,
     )
-    location = f"/v1/verifications/{job.id}"
-    return json_response(job.to_dict(), status=202, headers={"Location": location})
+    services.gpu.wake()
+    return _answer(job, 202 if fresh else 200)
+
+
+@router.get(
+    "",
+    response_model=VerificationPage,
+    responses=problems(422, 503),
+    summary="Verifications, the newest first",
+)
+@needs(Scope.VERIFY)
+def page(
+    query: Annotated[VerificationPageQuery, Query()], services: ServicesDep, caller: CallerDep
+) -> Response:
+    """`next` is the `after` of the page that follows. Only your own are listed, unless you have
+    the scope `admin`."""
+    jobs, following = services.jobs.page(
+        owner=caller.owner, kind=KIND, status=query.status, after=query.after, limit=query.limit
+    )
+    return json_response({"verifications": [job.to_dict() for job in jobs], "next": following})
 
 
 @router.get(
     "/{verification_id}",
     response_model=VerificationJob,
-    responses=problems(404),
+    responses=problems(404, 503),
     summary="Where a verification stands",
 )
-async def read(verification_id: str, services: ServicesDep) -> Response:
+@needs(Scope.VERIFY)
+def read(verification_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """`queued`, `running`, then `passed`, `failed` with a reason, or `cancelled`."""
-    return json_response(services.jobs.get(verification_id).to_dict())
+    return json_response(services.jobs.get(verification_id, caller.owner).to_dict())
+
+
+@router.delete(
+    "/{verification_id}",
+    response_model=VerificationJob,
+    responses=problems(404, 409, 503)
+    | {202: {"model": VerificationJob, "description": "It runs, and is being ended"}},
+    summary="Cancel a verification",
+)
+@needs(Scope.VERIFY)
+def cancel(verification_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """One that waits is `cancelled` at once. The process of one that runs is killed, and it is
+    `cancelled` when that has gone. One that has ended gets 409.
+    """
+    job = services.gpu.cancel(verification_id, caller.owner)
+    return _answer(job, 200 if job.ended is not None else 202)
+
+
+async def _place(
+    verification_id: str, services: ServicesDep, caller: CallerDep
+) -> AsyncIterator[None]:
+    """A place among those who follow events, until the answer has ended."""
+    await run_in_threadpool(services.jobs.get, verification_id, caller.owner)
+    with services.streams.place():
+        yield
+
+
+@router.get(
+    "/{verification_id}/events",
+    response_class=EventSourceResponse,
+    responses=problems(404, 422, 503),
+    openapi_extra=header_parameter(
+        LAST_EVENT_ID, "the id of the last event you have: those after it follow", "^[0-9]{1,9}$"
+    ),
+    dependencies=[Depends(_place)],
+    summary="Follow a verification",
+)
+@needs(Scope.VERIFY)
+async def events(
+    verification_id: str, services: ServicesDep, last_event: LastEventDep
+) -> AsyncIterator[ServerSentEvent]:
+    """Server-sent events from the job's beginning: `status` when it changes, `progress` while it
+    runs. The stream ends with the job.
+    """
+    async for event in services.streams.follow(verification_id, last_event):
+        yield ServerSentEvent(id=str(event.number), event=event.name, data=event.data)
+
+
+def _answer(job: Job, status: int) -> Response:
+    location = f"/v1/verifications/{job.id}"
+    return json_response(job.to_dict(), status=status, headers={"Location": location})

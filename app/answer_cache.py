@@ -1,0 +1,114 @@
+"""Answers' bytes, kept up to a size, so that a question costs nothing the second time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+
+from solver.question import Question
+
+QUERIES_EACH = 8
+"""Query strings that one answer is found by at once; further spellings are read each time."""
+
+QUERY_BYTES = 2048
+"""The longest query string that is remembered."""
+
+OVERHEAD_BYTES = 512
+"""What an entry takes besides its texts: measured, objects and their places in two tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A body as it is sent, how its proof stands, and its entity tag."""
+
+    body: bytes
+    status: str
+    etag: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha256(self.body).hexdigest()[:32]
+        object.__setattr__(self, "etag", f'"{digest}"'.encode())
+
+    @property
+    def whole(self) -> bool:
+        """Whether a proof was asked for and ended: such an answer is the same on any day."""
+        return self.status == "optimal"
+
+
+def canonical(question: Question) -> str:
+    """A text that two questions share if and only if their whole answers are the same bytes.
+
+    The device is resolved and defaults are filled in; when the answer is due is no part of it.
+    Not the question itself: -0.0 equals 0.0 and is written otherwise.
+    """
+    return repr(replace(question, time_limit_ms=None))
+
+
+@dataclass(slots=True)
+class _Entry:
+    answer: Answer
+    size: int
+    queries: list[bytes] = field(default_factory=list)
+
+
+class AnswerCache:
+    """The answers used last, together at most ``limit`` bytes; 0 keeps none.
+
+    For the event loop's thread alone.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._by_query: dict[bytes, str] = {}
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> Answer | None:
+        """The answer to a canonical question."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry.answer
+
+    def by_query(self, query: bytes) -> Answer | None:
+        """The answer that this very query string got before."""
+        key = self._by_query.get(query)
+        return None if key is None else self.get(key)
+
+    def put(self, key: str, answer: Answer) -> None:
+        """Keep a whole answer; ValueError for another, which must not be given twice."""
+        if not answer.whole:
+            raise ValueError(f"an answer whose proof is {answer.status} must not be kept")
+        size = len(answer.body) + len(key) + OVERHEAD_BYTES
+        if key in self._entries or size > self._limit:
+            return
+        entry = self._entries[key] = _Entry(answer, 0)
+        self._grow(entry, size)
+
+    def remember(self, query: bytes, key: str) -> None:
+        """Find the answer to ``key``, where it is kept, by this query string too."""
+        entry = self._entries.get(key)
+        if (
+            entry is None
+            or query in self._by_query
+            or len(query) > QUERY_BYTES
+            or len(entry.queries) >= QUERIES_EACH
+        ):
+            return
+        entry.queries.append(query)
+        self._by_query[query] = key
+        self._grow(entry, len(query) + OVERHEAD_BYTES // 4)
+
+    def _grow(self, entry: _Entry, size: int) -> None:
+        entry.size += size
+        self.size += size
+        while self.size > self._limit:
+            _, oldest = self._entries.popitem(last=False)
+            self.size -= oldest.size
+            for query in oldest.queries:
+                del self._by_query[query]

@@ -1,0 +1,50 @@
+"""Headers of a request that mean something to a route, checked."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.schemas.faults import shown
+from solver.errors import InvalidInput
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+LAST_EVENT_ID = "Last-Event-ID"
+
+_KEY = re.compile(r"[!-~]{1,255}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+def _idempotency_key(request: Request) -> str | None:
+    """The caller's name for this request; None where it gave none."""
+    return _single(request, IDEMPOTENCY_KEY, _KEY, "1 to 255 visible ASCII characters, no space")
+
+
+def _last_event(request: Request) -> int:
+    """The number of the last event that the caller has, 0 where it has none."""
+    value = _single(request, LAST_EVENT_ID, _NUMBER, "an event's id: up to 9 digits")
+    return 0 if value is None else int(value)
+
+
+IdempotencyKeyDep = Annotated[str | None, Depends(_idempotency_key)]
+LastEventDep = Annotated[int, Depends(_last_event)]
+
+
+def header_parameter(name: str, description: str, pattern: str) -> dict[str, object]:
+    """``openapi_extra`` of a route that reads a header."""
+    schema = {"type": "string", "pattern": pattern}
+    parameter = {"name": name, "in": "header", "required": False, "schema": schema}
+    return {"parameters": [parameter | {"description": description}]}
+
+
+def _single(request: Request, name: str, pattern: re.Pattern[str], limit: str) -> str | None:
+    values = request.headers.getlist(name)
+    if not values:
+        return None
+    if len(values) > 1:
+        raise InvalidInput(name, f"must be given once, got {len(values)} of them")
+    if not pattern.fullmatch(values[0]):
+        raise InvalidInput(name, f"must be {limit}, got {shown(values[0])}")
+    return values[0]

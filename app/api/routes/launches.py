@@ -1,0 +1,35 @@
+"""GET /v1/launches: the audit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from app.api.access import needs
+from app.api.deps import ServicesDep
+from app.api.documents import problems
+from app.api.responses import json_response
+from app.keys import Scope
+from app.schemas.launches import Launches, LaunchQuery
+from app.store.launches import page
+
+router = APIRouter(prefix="/v1/launches", tags=["launches"])
+
+
+@router.get(
+    "",
+    response_model=Launches,
+    responses=problems(422),
+    summary="What was launched on the GPU, and for whom",
+)
+@needs(Scope.ADMIN)
+async def read(query: Annotated[LaunchQuery, Query()], services: ServicesDep) -> Response:
+    """A line for every launch, the latest first, kept when its job is forgotten."""
+    rows = await asyncio.to_thread(
+        page, services.database, query.filter(), limit=query.limit, before=query.before
+    )
+    lines = [{**row, "at": row["at"].isoformat(timespec="milliseconds")} for row in rows]
+    last = lines[-1]["number"] if len(lines) == query.limit else None
+    return json_response({"launches": lines, "next": last})

@@ -1,0 +1,181 @@
+"""keys: who may ask the service, on its database, whether it runs or not."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from app.cli.arguments import add_json, bounded, number
+from app.cli.session import OK, Session
+from app.errors import EnvironmentLacks, NotFound
+from app.keys import ApiKey, Scope
+from app.schemas.faults import shown
+from solver.errors import InvalidInput
+from solver.limits import check_number
+
+if TYPE_CHECKING:
+    from app.store.keys import KeyStore
+
+NAME_MAX = 100
+DAYS_MAX = 3650
+RATE_MAX = 1_000_000
+DAY_S = 86_400
+LIMITS = ("requests_per_minute", "gpu_seconds_per_day", "expires_at")
+
+
+def add_commands(commands: Any) -> None:
+    """Register this module's commands."""
+    keys = commands.add_parser("keys", help="make, list and revoke the service's API keys")
+    actions = keys.add_subparsers(metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="make a key; it is shown this once")
+    create.add_argument("name", metavar="NAME", help="whose it is, or what for")
+    create.add_argument(
+        "--scope",
+        action="append",
+        required=True,
+        metavar="|".join(Scope),
+        help="what it allows; several may be given, admin includes the others",
+    )
+    create.add_argument(
+        "--expires", type=bounded("expires", 1, DAYS_MAX), metavar="DAYS", help="never"
+    )
+    create.add_argument(
+        "--requests-per-minute",
+        type=bounded("requests_per_minute", 1, RATE_MAX),
+        metavar="N",
+        help="without limit",
+    )
+    create.add_argument(
+        "--gpu-seconds-per-day",
+        type=number("gpu_seconds_per_day", 0, DAY_S),
+        metavar="S",
+        help="GPU time of its verifications in a UTC day; without limit",
+    )
+    create.set_defaults(run=run_create)
+    list_ = actions.add_parser("list", help="every key there ever was, without secrets")
+    list_.set_defaults(run=run_list)
+    revoke = actions.add_parser("revoke", help="end a key for good, within seconds")
+    revoke.add_argument("id", metavar="ID", help="as `keys list` has it: the key's middle part")
+    revoke.set_defaults(run=run_revoke)
+    for action in (create, list_, revoke):
+        add_json(action)
+
+
+def run_create(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright keys create NAME``."""
+    name = arguments.name.strip()
+    if not name or len(name) > NAME_MAX or not name.isprintable():
+        raise InvalidInput("name", f"must have 1 to {NAME_MAX} printable characters")
+    quota = arguments.gpu_seconds_per_day
+    if quota is not None:
+        check_number("gpu_seconds_per_day", quota, 0, DAY_S)
+    with _store(make=True) as store:
+        key, text = store.create(
+            name,
+            frozenset(_scope(word) for word in arguments.scope),
+            lifetime=None if arguments.expires is None else timedelta(days=arguments.expires),
+            requests_per_minute=arguments.requests_per_minute,
+            gpu_seconds_per_day=quota,
+        )
+    session.emit({"key": text, **_line(key)}, lambda console: _show_new(console, key, text))
+    return OK
+
+
+def run_list(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright keys list``."""
+    with _store() as store:
+        lines = [_line(key) for key in store.list()]
+
+    def show(console: Console) -> None:
+        if not lines:
+            console.print("no key yet: warpwright keys create NAME --scope optimize")
+            return
+        for line in lines:
+            console.print(escape(_words(line)), soft_wrap=True)
+
+    session.emit({"keys": lines}, show)
+    return OK
+
+
+def run_revoke(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright keys revoke ID``."""
+    with _store() as store:
+        try:
+            key = store.revoke(arguments.id)
+        except NotFound as error:
+            raise InvalidInput("id", str(error)) from None
+    words = escape(_words(_line(key)))
+    session.emit(_line(key), lambda console: console.print(words))
+    return OK
+
+
+@contextmanager
+def _store(*, make: bool = False) -> Iterator[KeyStore]:
+    """The keys of the service's database, which is made where it is absent and ``make`` says so."""
+    # Here, not above: SQLAlchemy would hold up every other command.
+    from app.settings import load_settings
+    from app.store.database import Database
+    from app.store.keys import KeyStore
+
+    database = Database(load_settings().database)
+    if database.absent and not make:
+        raise EnvironmentLacks(
+            f"there is no database {database.shown}; WARPWRIGHT_DATABASE names the service's"
+        )
+    database.open()
+    try:
+        yield KeyStore(database)
+    finally:
+        database.close()
+
+
+def _scope(word: str) -> Scope:
+    try:
+        return Scope(word)
+    except ValueError:
+        raise InvalidInput(
+            "scope", f"must be one of {', '.join(Scope)}, got {shown(word)}"
+        ) from None
+
+
+def _line(key: ApiKey) -> dict[str, Any]:
+    """A key as JSON: no secret, no digest."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "state": _state(key),
+        "scopes": sorted(key.scopes),
+        "requests_per_minute": key.requests_per_minute,
+        "gpu_seconds_per_day": key.gpu_seconds_per_day,
+        "created_at": _moment(key.created_at),
+        "expires_at": _moment(key.expires_at),
+        "revoked_at": _moment(key.revoked_at),
+    }
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    expired = key.expires_at is not None and key.expires_at <= datetime.now(UTC)
+    return "expired" if expired else "valid"
+
+
+def _moment(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat(timespec="seconds")
+
+
+def _words(line: dict[str, Any]) -> str:
+    """A key on one line, for a person: what it is, then what limits it."""
+    limits = (f"{name}={line[name]}" for name in LIMITS if line[name] is not None)
+    return "  ".join([line["id"], line["state"], "+".join(line["scopes"]), line["name"], *limits])
+
+
+def _show_new(console: Console, key: ApiKey, text: str) -> None:
+    console.print(f"created {escape(_words(_line(key)))}", soft_wrap=True)
+    console.print(f"The key, shown this once:\n{text}", soft_wrap=True)

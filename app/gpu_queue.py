@@ -1,0 +1,234 @@
+"""The GPU's own thread: takes one queued job after another and has it run in a worker process.
+
+One at a time, because two kernels on a GPU would time each other. Whatever happens to the
+process, to the service or to the database, a job's end is recorded once: what can't be recorded
+now is tried again, and what a dead service left running is queued again by the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.errors import StoreUnavailable, Unavailable
+from app.store.job import Job, Outcome
+from app.store.jobs import JobStore
+from kernels.process import REAP_S, Worker
+from kernels.verify import Reason
+
+log = logging.getLogger(__name__)
+audit_log = logging.getLogger("app.launches")
+
+POLL_S = 2.0
+"""How often an idle thread looks at the queue by itself: for a GPU or a database that is back."""
+RETRY_S = 0.5
+"""Pause after the database could not be used."""
+REPORT_S = 1.0
+"""Shortest time between two events of one stage."""
+UNTOLD = Outcome("failed", "internal_error", {})
+"""What came of a job is a defect here; the log has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a job gets for its run: the process to launch in, its time, and who hears how far it
+    is.
+    """
+
+    worker: Worker
+    deadline_s: float
+    on_report: Callable[[dict[str, Any]], None]
+
+
+Runner = Callable[[Job, Turn], Outcome]
+"""Runs a job of one kind. An outcome whose reason is ``worker_lost`` says nothing of the job."""
+
+
+class GpuQueue:
+    """Runs the store's jobs on one GPU, each by the runner of its kind.
+
+    ``find_gpu`` names the GPU, None where there is none now: jobs then wait. ``held`` says
+    whether this service still is the database's own. ``on_end`` hears of each job that ended here
+    and of the GPU seconds it took.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        runners: Mapping[str, Runner],
+        *,
+        find_gpu: Callable[[], str | None],
+        held: Callable[[], bool],
+        deadline_s: float,
+        on_end: Callable[[Job, float], None],
+    ) -> None:
+        self._store = store
+        self._runners = runners
+        self._find_gpu = find_gpu
+        self._held = held
+        self._deadline_s = deadline_s
+        self._on_end = on_end
+        self._worker = Worker()
+        self._lock = threading.Lock()  # around a claim, so that whoever cancels knows what runs
+        self._current: Job | None = None
+        self._unsure = True
+        """Whether the database may have running jobs that nobody runs."""
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="gpu", daemon=True)
+
+    def start(self) -> None:
+        """Queue again what a dead service left running, and begin."""
+        self._thread.start()
+
+    @property
+    def state(self) -> str:
+        """``idle``, ``running`` or, once no job will be begun any more, ``stopped``."""
+        if self._stopping.is_set() or not self._thread.is_alive():
+            return "stopped"
+        return "idle" if self._current is None else "running"
+
+    def require_open(self) -> None:
+        """Raise Unavailable where the service is stopping and takes no new jobs."""
+        if self._stopping.is_set():
+            raise Unavailable("the service is stopping")
+
+    def wake(self) -> None:
+        """Look at the queue now: something was added."""
+        self._news.set()
+
+    def cancel(self, job_id: str, owner: str | None = None) -> Job:
+        """Cancel a job; the process of one that runs is killed. Raises NotFound, AlreadyEnded."""
+        job = self._store.cancel(job_id, owner)
+        with self._lock:
+            if self._current is not None and self._current.id == job_id:
+                self._worker.halt()
+        return job
+
+    def drain(self) -> None:
+        """Begin no further job; those that are queued stay so."""
+        self._stopping.set()
+        self._news.set()
+
+    def stop(self, deadline_s: float) -> None:
+        """Drain, and let the running job end within ``deadline_s``; then it is queued again."""
+        self.drain()
+        if self._thread.is_alive():
+            self._thread.join(deadline_s)
+        if self._thread.is_alive():
+            self._given_up.set()
+            self._worker.halt()
+            self._thread.join(REAP_S)
+        self._worker.close()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._news.clear()
+            try:
+                job = self._claim()
+                if job is not None:
+                    self._run(job)
+                    continue
+            except Exception as error:
+                self._unsure = True  # what was committed nobody knows
+                if isinstance(error, StoreUnavailable):
+                    log.warning("no job can be begun: %s", error)
+                else:
+                    log.exception("no job can be begun")
+                self._stopping.wait(RETRY_S)
+                continue
+            self._news.wait(POLL_S)
+
+    def _claim(self) -> Job | None:
+        if not self._held():
+            raise StoreUnavailable("another service holds the database, or nobody can")
+        if self._unsure:
+            for job in self._store.recover():
+                log.warning("job %s was left running and is %s", job.id, job.status)
+                if job.ended is not None:
+                    self._on_end(job, 0.0)
+            self._unsure = False
+        if not self._store.waiting():
+            return None
+        gpu = self._find_gpu()
+        if gpu is None:
+            return None
+        with self._lock:
+            self._current = self._store.claim(gpu)
+            return self._current
+
+    def _run(self, job: Job) -> None:
+        begun = time.monotonic()
+        try:
+            turn = Turn(self._worker, self._deadline_s, self._reporter(job))
+            outcome = self._runners[job.kind](job, turn)
+        except Exception:
+            log.exception("job %s broke off", job.id)
+            outcome = UNTOLD
+        gpu_seconds = time.monotonic() - begun
+        try:
+            ended = self._record(job, outcome, gpu_seconds)
+        finally:
+            with self._lock:
+                self._current = None
+                if not self._given_up.is_set():
+                    self._worker.resume()
+        if ended is not None:
+            audit_log.info(
+                "launch",
+                extra={
+                    "job_id": job.id,
+                    "attempt": job.attempts,
+                    "key_id": job.key_id or None,
+                    "gpu": job.gpu,
+                    "status": ended.status,
+                    "reason": ended.reason,
+                    "gpu_seconds": round(gpu_seconds, 3),
+                },
+            )
+            if ended.ended is not None:
+                self._on_end(ended, gpu_seconds)
+
+    def _record(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
+        """Write down how a run ended, however long the database can't be used."""
+        while True:
+            try:
+                if outcome.reason == Reason.WORKER_LOST:
+                    lost = not self._given_up.is_set()
+                    return self._store.give_back(job, lost=lost, gpu_seconds=gpu_seconds)
+                return self._store.finish(job, outcome, gpu_seconds)
+            except StoreUnavailable as error:
+                log.warning("the end of job %s can't be recorded yet: %s", job.id, error)
+            except Exception:
+                if outcome is UNTOLD:
+                    raise
+                log.exception("the result of job %s can't be recorded", job.id)
+                outcome = UNTOLD
+                continue
+            if self._given_up.wait(RETRY_S):
+                log.warning("job %s is left running, for the next service to take up", job.id)
+                return None
+
+    def _reporter(self, job: Job) -> Callable[[dict[str, Any]], None]:
+        """Notes a run's reports as events; one that can't be noted is left out."""
+        last: tuple[str | None, float] = (None, 0.0)
+
+        def note(facts: dict[str, Any]) -> None:
+            nonlocal last
+            stage, at = facts.get("stage"), time.monotonic()
+            if stage == last[0] and at - last[1] < REPORT_S:
+                return
+            last = (stage, at)
+            try:
+                self._store.append(job, facts)
+            except StoreUnavailable as error:
+                log.debug("an event of job %s is left out: %s", job.id, error)
+            except Exception:
+                log.exception("an event of job %s is left out", job.id)
+
+        return note

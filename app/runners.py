@@ -1,0 +1,9 @@
+"""Which kinds of jobs there are, and what runs each."""
+
+from __future__ import annotations
+
+from app.gpu_queue import Runner
+from app.verification import KIND as VERIFICATION
+from app.verification import run_verification
+
+RUNNERS: dict[str, Runner] = {VERIFICATION: run_verification}

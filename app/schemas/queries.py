@@ -1,0 +1,136 @@
+"""A question as a query string: the members of POST's body as parameters of the same name.
+
+A value is read as the JSON it would be in the body, so that both mean the same and break the
+same limits: integers and numbers as JSON writes them, names without quotes, `objective` and
+`constraints` as JSON text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+from urllib.parse import unquote_plus
+
+from app.schemas.faults import shown
+from app.schemas.questions import QuestionRequest
+from app.strict_json import DIGITS_MAX, Refused, load
+from solver.errors import InvalidInput
+from solver.limits import shortened
+
+INTEGER = re.compile(rf"-?(0|[1-9][0-9]{{0,{DIGITS_MAX - 1}}})")
+NUMBER = re.compile(rf"-?(0|[1-9][0-9]{{0,{DIGITS_MAX - 1}}})(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+COMPONENTS = "#/components/schemas/{model}"
+
+
+def read_query(query: bytes) -> QuestionRequest:
+    """The question of a raw query string.
+
+    Raises InvalidInput for a parameter that is repeated, has no value or can't be read, and
+    InvalidRequest for values that break a limit of the body's.
+    """
+    values: dict[str, Any] = {}
+    for name, text in _parameters(query):
+        if name in values:
+            raise _refused(name, "must be given once, it is there twice")
+        values[name] = _READERS.get(_kinds().get(name, "string"), _string)(name, text)
+    if "time_limit_ms" in values:
+        raise InvalidInput(
+            "time_limit_ms", "is not for GET, whose answers are whole; POST /v1/optimize takes it"
+        )
+    return QuestionRequest.read(values)
+
+
+def _parameters(query: bytes) -> Iterator[tuple[str, str]]:
+    for part in query.split(b"&"):
+        name, equals, value = part.partition(b"=")
+        if not part:
+            continue
+        if not equals:
+            raise _refused(_decoded("query", name), "must have a value, as in name=value")
+        yield (field := _decoded("query", name)), _decoded(field, value)
+
+
+def _decoded(field: str, raw: bytes) -> str:
+    try:
+        return unquote_plus(raw.decode("ascii"), errors="strict")
+    except UnicodeDecodeError:
+        raise _refused(field, f"must be percent-encoded UTF-8, got {shown(raw)}") from None
+
+
+def _refused(name: str, message: str) -> InvalidInput:
+    return InvalidInput(shortened(name), message)
+
+
+def _integer(name: str, text: str) -> Any:
+    return int(text) if INTEGER.fullmatch(text) else text
+
+
+def _number(name: str, text: str) -> Any:
+    return float(text) if NUMBER.fullmatch(text) else text
+
+
+def _string(name: str, text: str) -> Any:
+    return text
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return load(text)
+    except Refused as refused:
+        raise InvalidInput(name, f"must be JSON: {refused}") from None
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "integer": _integer,
+    "number": _number,
+    "string": _string,
+    "json": _json,
+}
+"""What a value is read with that is none of its kind stays text, which its limit then names."""
+
+
+@cache
+def _kinds() -> dict[str, str]:
+    """Each parameter's JSON type; ``json`` for what has members."""
+    properties = QuestionRequest.model_json_schema()["properties"]
+    return {name: _kind(schema) for name, schema in properties.items()}
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    types = [option.get("type") for option in (schema, *schema.get("anyOf", ()))]
+    return next((kind for kind in types if kind in _READERS), "json")
+
+
+def query_parameters() -> list[dict[str, Any]]:
+    """The parameters as the OpenAPI document has them, from the body's own schema."""
+    schema = QuestionRequest.model_json_schema(ref_template=COMPONENTS)
+    return [
+        _parameter(name, node, required=name in schema["required"])
+        for name, node in schema["properties"].items()
+    ]
+
+
+def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, Any]:
+    # A query has no null: what that stands for in the body is left out here.
+    words = node.pop("description", "").replace("null:", "left out:")
+    described = {"description": words} if words else {}
+    if _kind(node) == "json":
+        value: dict[str, Any] = {"content": {"application/json": {"schema": node}}}
+    else:
+        value = {"schema": _without_null(node)}
+    return {"name": name, "in": "query", "required": required, **described, **value}
+
+
+def _without_null(node: dict[str, Any]) -> dict[str, Any]:
+    """A schema of what a parameter may hold, which is never null."""
+    node = dict(node)
+    for option in node.pop("anyOf", ()):
+        if option["type"] != "null":
+            node |= option
+    if "enum" in node:
+        node["enum"] = [value for value in node["enum"] if value is not None]
+    if node.get("default", ...) is None:
+        del node["default"]
+    return node

@@ -1,0 +1,304 @@
+"""The connection to SQLite or PostgreSQL: opened once, brought to the present tables, held by one
+service at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    NotSupportedError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import TimeoutError as PoolExhausted
+from sqlalchemy.pool import QueuePool
+
+from app.errors import EnvironmentLacks, StoreUnavailable
+from solver.errors import InvalidInput
+
+BUSY_TIMEOUT_S = 5.0
+"""How long a statement waits for another's lock, and a connection for PostgreSQL's answer."""
+
+_DEFECTS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
+"""Statements that are wrong. Every other failure is the database's: a file that is locked, full,
+damaged or read-only, a server that does not answer."""
+
+SERVICE_LOCK = 0x57617270777269  # "Warpwri", PostgreSQL's advisory locks go by number
+LOCK_POLL_S = 0.1
+
+
+def database_url(value: str) -> URL:
+    """The URL of a setting; InvalidInput for another database than the two.
+
+    ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``postgresql://user:password@host/name``.
+    """
+    try:
+        url = make_url(value)
+    except ArgumentError:
+        raise InvalidInput("database", "must be a URL, as sqlite:///jobs.db") from None
+    kind = url.get_backend_name()
+    if kind == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if kind != "sqlite":
+        raise InvalidInput("database", f"must be sqlite or postgresql, got {kind}")
+    if not url.database or url.database == ":memory:":
+        raise InvalidInput("database", "must name a file: what is kept must outlive the service")
+    return url
+
+
+class Database:
+    """An engine on one database; every statement's failure to reach it is StoreUnavailable.
+
+    Safe to use from several threads. ``open`` brings the tables to the present; ``hold`` keeps
+    other services off until ``close``.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = database_url(url)
+        self._engine = _engine(self.url)
+        self._file = Path(self.url.database or "")
+        self._identity: tuple[int, int] | None = None
+        self._lock: _FileLock | _AdvisoryLock = (
+            _FileLock(self._file) if self.is_sqlite else _AdvisoryLock(self._engine)
+        )
+        self._locking = threading.Lock()
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a file of SQLite's."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def absent(self) -> bool:
+        """Whether it is a file that is not there; ``open`` makes it."""
+        return self.is_sqlite and not self._file.exists()
+
+    def open(self) -> None:
+        """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
+        where this can't be done, for a database of a newer program too."""
+        from alembic.util import CommandError  # slow to import, and only a start needs it
+
+        try:
+            if self.is_sqlite:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+            migrate(self._engine)
+            if self.is_sqlite:
+                self._identity = _identity(self._file)
+        except (OSError, SQLAlchemyError, CommandError) as error:
+            raise EnvironmentLacks(f"the database {self.shown}: {_reason(error)}") from error
+
+    def hold(self, wait_s: float = 0.0) -> None:
+        """Be the one service of this database, or EnvironmentLacks after ``wait_s`` seconds."""
+        end = time.monotonic() + wait_s
+        while not self.held():
+            if time.monotonic() >= end:
+                raise EnvironmentLacks(
+                    f"another service works with the database {self.shown}; "
+                    "give this one its own, as WARPWRIGHT_DATABASE=sqlite:////folder/file.db"
+                )
+            time.sleep(LOCK_POLL_S)
+
+    def held(self) -> bool:
+        """Whether this service still holds the database: PostgreSQL lets go of a lost
+        connection's lock, which is then taken again where that can be done."""
+        with self._locking:
+            return self._lock.take()
+
+    def standing(self) -> str:
+        """``held``, ``unreachable``, or ``another_service`` where one has taken it over."""
+        try:
+            with self.read() as connection:
+                connection.execute(text("SELECT 1 FROM jobs LIMIT 1"))
+        except StoreUnavailable:
+            return "unreachable"
+        return "held" if self.held() else "another_service"
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction that is committed at the end, or not at all."""
+        self._require_file()
+        with _translated(), self._engine.begin() as connection:
+            yield connection
+        self._require_file()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that changes nothing."""
+        self._require_file()
+        with _translated(), self._engine.connect() as connection:
+            if self.is_sqlite:
+                connection = connection.execution_options(reads=True)
+            yield connection
+
+    def close(self) -> None:
+        """Let other services in."""
+        with self._locking:
+            self._lock.release()
+        self._engine.dispose()
+
+    def _require_file(self) -> None:
+        """SQLite itself would go on writing to a file that was deleted, and lose it all."""
+        if self._identity is None:
+            return
+        try:
+            same = _identity(self._file) == self._identity
+        except OSError:
+            same = False
+        if not same:
+            raise StoreUnavailable(f"the database can't be used: {self._file} is gone")
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_dev, status.st_ino
+
+
+def migrate(engine: Engine) -> None:
+    """Bring a database to the present tables; one that is newer than this program is refused."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "app.store:migrations")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _engine(url: URL) -> Engine:
+    options: dict[str, Any] = {
+        "poolclass": QueuePool,
+        "pool_pre_ping": True,
+        "pool_timeout": BUSY_TIMEOUT_S,
+        "json_serializer": partial(json.dumps, allow_nan=False),  # NaN is no JSON to PostgreSQL
+    }
+    if url.get_backend_name() != "sqlite":
+        limit_ms = int(BUSY_TIMEOUT_S * 1e3)
+        options["connect_args"] = {
+            "connect_timeout": max(1, int(BUSY_TIMEOUT_S)),
+            "tcp_user_timeout": limit_ms,  # a server that vanished acknowledges nothing
+            "options": f"-c lock_timeout={limit_ms}",
+        }
+        try:
+            return create_engine(url, **options)
+        except (ImportError, NoSuchModuleError) as error:
+            raise EnvironmentLacks(f"PostgreSQL's driver is missing: {error}") from error
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, **options)
+
+    # The driver's own transactions begin too late for WAL: two that read first and then write
+    # would fail at once, however long they may wait.
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        reads = connection.get_execution_options().get("reads", False)
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The driver's failures as the project's own."""
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error, _DEFECTS) and not error.connection_invalidated:
+            raise
+        raise StoreUnavailable(f"the database can't be used: {_reason(error)}") from error
+    except PoolExhausted as error:
+        raise StoreUnavailable("too many wait for the database") from error
+
+
+def _reason(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return " ".join(str(cause).split()) or type(cause).__name__
+
+
+class _FileLock:
+    """A lock on a file beside SQLite's, which ends with its process."""
+
+    def __init__(self, database: Path) -> None:
+        self._path = database.with_name(database.name + ".service")
+        self._file: int | None = None
+
+    def take(self) -> bool:
+        if self._file is not None:
+            return True
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class _AdvisoryLock:
+    """PostgreSQL's own lock, which ends with the connection that holds it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    def take(self) -> bool:
+        if self._connection is not None:
+            with suppress(DBAPIError):
+                self._connection.execute(text("SELECT 1"))
+                self._connection.commit()
+                return True
+            self.release()
+        connection = None
+        try:
+            connection = self._engine.connect()
+            taken = connection.execute(
+                text("SELECT pg_try_advisory_lock(:number)"), {"number": SERVICE_LOCK}
+            ).scalar_one()
+            connection.commit()
+        except DBAPIError:
+            taken = False
+        if not taken:
+            if connection is not None:
+                connection.close()
+            return False
+        self._connection = connection
+        return True
+
+    def release(self) -> None:
+        if self._connection is not None:
+            with suppress(DBAPIError):
+                self._connection.invalidate()
+                self._connection.close()
+            self._connection = None

@@ -1,0 +1,53 @@
+"""Reading the audit: which key had the GPU launch what, when, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+
+from app.store.database import Database
+from app.store.tables import launches
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFilter:
+    """Which launches; None stands for any."""
+
+    key_id: str | None = None
+    job_id: str | None = None
+    outcome: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+def gpu_seconds(database: Database, key_id: str, since: datetime) -> float:
+    """GPU seconds of a key's launches that began at ``since`` or later."""
+    total = func.coalesce(func.sum(launches.c.gpu_seconds), 0.0)
+    with database.read() as connection:
+        used = connection.execute(
+            select(total).where(launches.c.key_id == key_id, launches.c.at >= since)
+        ).scalar_one()
+    return float(used)
+
+
+def page(
+    database: Database, wanted: LaunchFilter, *, limit: int, before: int | None = None
+) -> list[Mapping[str, Any]]:
+    """At most ``limit`` launches, the latest first, of those with a number below ``before``."""
+    query = select(launches).order_by(launches.c.number.desc()).limit(limit)
+    for name in ("key_id", "job_id", "outcome"):
+        value = getattr(wanted, name)
+        if value is not None:
+            query = query.where(launches.c[name] == value)
+    if wanted.since is not None:
+        query = query.where(launches.c.at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(launches.c.at < wanted.until)
+    if before is not None:
+        query = query.where(launches.c.number < before)
+    with database.read() as connection:
+        return [dict(row._mapping) for row in connection.execute(query)]

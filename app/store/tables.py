@@ -1,0 +1,134 @@
+"""The database's tables, as SQLAlchemy knows them; ``migrations`` brings a database to them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import TypeDecorator
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no time zone: it is taken off on the way in and put back."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a moment needs its time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        moment: datetime = value
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+DOCUMENT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows of INTEGER alone
+
+jobs = Table(
+    "jobs",
+    metadata,
+    # Order of acceptance, never used twice: pages go by it.
+    Column("number", SERIAL, primary_key=True),
+    # Order of ending, none while it has not: the first to end are forgotten first.
+    Column("ended", SERIAL, index=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("reason", String(64)),
+    Column("request", DOCUMENT, nullable=False),
+    Column("result", DOCUMENT),
+    # The number of its present or last run, and how many of its runs were lost.
+    Column("attempts", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),
+    Column("gpu", String(100)),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("idempotency_key", String(255)),
+    Column("request_sha256", String(64), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("started_at", Moment),
+    Column("finished_at", Moment),
+    UniqueConstraint("key_id", "idempotency_key"),
+    Index(None, "status", "priority", "number"),
+    sqlite_autoincrement=True,
+)
+
+job_events = Table(
+    "job_events",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(32), nullable=False),
+    Column("data", DOCUMENT, nullable=False),
+    Column("at", Moment, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("name", String(100), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("scopes", DOCUMENT, nullable=False),
+    Column("requests_per_minute", Integer),
+    Column("gpu_seconds_per_day", Float),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment),
+    Column("revoked_at", Moment),
+)
+
+launches = Table(
+    "launches",
+    metadata,
+    Column("number", SERIAL, primary_key=True),
+    # Kept when the job is forgotten, so no foreign key.
+    Column("job_id", String(32), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("gpu", String(100), nullable=False),
+    Column("request", DOCUMENT, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("reason", String(64)),
+    Column("detail", Text),
+    Column("gpu_seconds", Float, nullable=False),
+    UniqueConstraint("job_id", "attempt"),
+    Index(None, "key_id", "at"),
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,62 @@
+"""The GPU's queue with planted work, on each kind of database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app.gpu_queue
+from app.gpu_queue import GpuQueue
+from app.store.database import Database
+from app.store.job import Job
+from app.store.jobs import JobStore
+from tests.app.faults.planted import GPU, run_planted
+from tests.app.faults.planted_work import FIRST_N, JOURNAL
+from tests.app.faults.running import until
+
+
+class Bench:
+    """A store, and one queue after another that works through it."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = JobStore(database, waiting=50, kept=50)
+        self.counted: list[tuple[str, str | None]] = []
+        self.queue = self.make()
+
+    def make(self, deadline_s: float = 30.0, **changes: Any) -> GpuQueue:
+        """A further queue, not started."""
+        values = {
+            "find_gpu": lambda: GPU.uuid,
+            "held": self.database.held,
+            "deadline_s": deadline_s,
+            "on_end": lambda job, _: self.counted.append((job.status, job.reason)),
+        }
+        self.queue = GpuQueue(self.store, {"verification": run_planted}, **values | changes)
+        return self.queue
+
+    def submit(self, m: int = 64, sleeps_ms: int = 0, **more: Any) -> Job:
+        """A job of planted work."""
+        request = {"problem": {"m": m, "n": FIRST_N + sleeps_ms}}
+        job, _ = self.store.submit("verification", request, sha256="0" * 64, **more)
+        self.queue.wake()
+        return job
+
+    def ended(self, job: Job, within_s: float = 30.0) -> Job:
+        """The job, once it has."""
+        until(lambda: self.store.get(job.id).ended is not None, within_s)
+        return self.store.get(job.id)
+
+
+@pytest.fixture
+def bench(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A queue that isn't started yet."""
+    monkeypatch.setenv(JOURNAL, str(tmp_path / "journal"))
+    monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(app.gpu_queue, "RETRY_S", 0.05)
+    bench = Bench(database)
+    yield bench
+    bench.queue.stop(0)

@@ -1,0 +1,34 @@
+"""A runner that stands in for launches where there is no GPU: its work sleeps, hangs or crashes
+as its job's problem says, and writes down when it ran.
+
+It does as the real one: a worker process, the GPU's lock, a deadline, reports.
+"""
+
+from __future__ import annotations
+
+from app.gpu_queue import Turn
+from app.store.job import Job, Outcome
+from kernels.gpu_lock import call_alone
+from kernels.host import HostGpu
+from kernels.process import OutcomeKind
+from kernels.verify import failure_of
+from tests.app.faults.planted_work import work
+
+GPU = HostGpu("NVIDIA H200", "GPU-planted", "580", 140 << 30, (9, 0), 1980, ())
+
+
+def run_planted(job: Job, turn: Turn) -> Outcome:
+    """Runs ``work`` as a verification runs its launch."""
+    problem = job.request["problem"]
+    outcome = call_alone(
+        turn.worker,
+        GPU.uuid,
+        work,
+        (job.id, problem["m"], problem["n"]),
+        turn.deadline_s,
+        turn.on_report,
+    )
+    if outcome.kind is OutcomeKind.OK:
+        return Outcome("passed", None, {"attempt": job.attempts})
+    reason, details = failure_of(outcome)
+    return Outcome("failed", str(reason), {"details": details})

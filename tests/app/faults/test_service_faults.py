@@ -1,0 +1,179 @@
+"""The whole service, a process of its own: killed, stopped, and left by its clients."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.store.database import Database
+from app.store.tables import jobs, launches
+from tests.app.faults import planted_work
+from tests.app.faults.running import Running, Stream, body, until
+
+KILLS_SHORT, KILLS_LONG = 3, 50
+JOBS_PER_KILL = 4
+
+
+@pytest.fixture
+def running(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """A service that isn't started yet."""
+    monkeypatch.setenv(planted_work.JOURNAL, str(tmp_path / "journal"))
+    return Running(tmp_path, database_url, event_streams=2, stop_deadline_s=20)
+
+
+def streams(service: Running) -> str:
+    """The line of /metrics that counts clients who follow events."""
+    lines: list[str] = service.ask("GET", "/metrics")[1].splitlines()
+    return next(line for line in lines if line.startswith("warpwright_event_streams"))
+
+
+def test_clients_follow_a_job_leave_and_come_back(running: Running) -> None:
+    with running as service:
+        job_id = service.submit(body(3000))["id"]
+        first, second = Stream(service, job_id), Stream(service, job_id)
+        seen = first.events()
+        number, name, data = next(seen)
+        assert (number, name, data["status"]) == (1, "status", "queued")
+        refused = Stream(service, job_id)
+        assert refused.response.status == 503
+        assert "at most 2" in refused.response.read().decode()
+        refused.leave()
+        for stream in (first, second):
+            stream.leave()
+        seen.close()
+        left_s = until(lambda: streams(service).endswith(" 0.0"))
+        print(f"recovery: {left_s:.2f} s from two clients' leaving to their places' being free")
+        rest = list(Stream(service, job_id, after=1).events())
+        assert [number for number, _, _ in rest] == list(range(2, 2 + len(rest)))
+        assert [data["stage"] for _, name, data in rest if name == "progress"] == [
+            "compiling",
+            "timing",
+        ]
+        assert rest[-1][2]["status"] == "passed"
+        assert list(Stream(service, job_id, after=rest[-1][0]).events()) == []
+        until(lambda: streams(service).endswith(" 0.0"))
+        unknown = Stream(service, "0" * 32)
+        assert unknown.response.status == 404
+        unknown.leave()
+        headers = {"Last-Event-ID": "last"}
+        status, problem = service.ask("GET", f"/v1/verifications/{job_id}/events", headers=headers)
+        assert (status, problem["errors"][0]["field"]) == (422, "Last-Event-ID")
+
+
+def test_a_stop_lets_the_running_job_end_and_the_next_service_does_the_rest(
+    running: Running,
+) -> None:
+    with running as service:
+        first, second = (service.submit(body(1500))["id"] for _ in range(2))
+        until(lambda: service.job(first)["status"] == "running")
+        stream = Stream(service, second)
+        begun_s = time.monotonic()
+        service.stop()
+        assert time.monotonic() - begun_s < 15
+        assert [data["status"] for _, _, data in stream.events()] == ["queued"]
+        service.start()
+        assert service.job(first)["status"] == "passed"
+        again = Stream(service, second, after=1)
+        assert [data.get("status") for _, _, data in again.events()][-1] == "passed"
+        assert service.job(second)["attempts"] == service.job(first)["attempts"] == 1
+
+
+def test_a_service_killed_three_times_loses_and_doubles_nothing(running: Running) -> None:
+    kill_often(running, KILLS_SHORT, seed=1)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+def test_a_service_killed_fifty_times_loses_and_doubles_nothing(running: Running) -> None:
+    kill_often(running, KILLS_LONG, seed=2)
+
+
+def kill_often(service: Running, kills: int, seed: int) -> None:
+    """``kill -9`` at random moments, with jobs running, waiting and being handed in."""
+    rng = random.Random(seed)
+    asked: dict[str, dict[str, Any]] = {}
+    accepted: dict[str, str] = {}
+    recovery_s: list[float] = []
+    service.start()
+    for kill in range(kills):
+        for number in range(JOBS_PER_KILL):
+            priority = rng.choice(["low", "normal", "high"])
+            asked[f"{kill}-{number}"] = body(rng.randrange(20, 400), priority=priority)
+        end = time.monotonic() + rng.uniform(0.1, 2.0)
+        hand_in(service, asked, accepted, end)
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        killed_s = time.monotonic()
+        service.kill()
+        service.start()
+        recovery_s.append(time.monotonic() - killed_s)
+    hand_in(service, asked, accepted, time.monotonic() + 60)
+    assert accepted.keys() == asked.keys()
+    for job_id in accepted.values():
+        assert service.ended(job_id, 120)["status"] == "passed"
+    listed = list_all(service)
+    service.kill()
+    check_records(service, accepted, listed)
+    recovery_s.sort()
+    median_s = recovery_s[len(recovery_s) // 2]
+    print(
+        f"recovery: {kills} kills, {len(accepted)} jobs, ready again after a median of "
+        f"{median_s:.2f} s, at most {recovery_s[-1]:.2f} s"
+    )
+
+
+def hand_in(
+    service: Running, asked: dict[str, dict[str, Any]], accepted: dict[str, str], end_s: float
+) -> None:
+    """Post what was not accepted yet, under its own key, until then."""
+    for key, content in asked.items():
+        if key not in accepted and time.monotonic() < end_s:
+            with suppress(OSError, http.client.HTTPException):
+                accepted[key] = service.submit(content, key)["id"]
+
+
+def list_all(service: Running) -> list[str]:
+    """The ids of every page."""
+    ids: list[str] = []
+    after = ""
+    while True:
+        status, page = service.ask("GET", f"/v1/verifications?limit=7{after}")
+        assert status == 200
+        ids += [job["id"] for job in page["verifications"]]
+        if page["next"] is None:
+            return ids
+        after = f"&after={page['next']}"
+
+
+def check_records(service: Running, accepted: dict[str, str], listed: list[str]) -> None:
+    """Each accepted job is there once and passed once; its launches never overlapped another's."""
+    assert sorted(listed) == sorted(set(accepted.values()))
+    assert len(listed) == len(accepted)
+    database = Database(service.database)
+    database.open()
+    with database.read() as connection:
+        kept = {row.id: row for row in connection.execute(select(jobs))}
+        audit = list(connection.execute(select(launches).order_by(launches.c.attempt)))
+    database.close()
+    passed = Counter(row.job_id for row in audit if row.outcome == "passed")
+    assert passed == Counter(listed)
+    for job_id in listed:
+        mine = [row for row in audit if row.job_id == job_id]
+        assert [row.attempt for row in mine] == list(range(1, kept[job_id].attempts + 1))
+        assert [row.outcome for row in mine] == ["lost"] * (len(mine) - 1) + ["passed"]
+    ended = {job_id for word, job_id, _, _ in planted_work.read() if word == "end"}
+    assert ended == set(listed)
+    open_pid = None
+    for word, _, pid, _ in planted_work.read():
+        if word == "begin":
+            open_pid = pid
+        else:
+            assert pid == open_pid, "a launch began before another's end"

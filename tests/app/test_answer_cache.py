@@ -1,0 +1,297 @@
+"""Answers are kept up to a size, and identical questions solved once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.answer_cache import QUERIES_EACH, QUERY_BYTES, Answer, AnswerCache, canonical
+from app.answering import Answering
+from app.errors import SolverLost
+from app.metrics import Metrics
+from app.schemas.questions import OptimizeRequest
+from app.solver_pool import Reply
+from solver.question import Question
+
+PROBLEM = {"m": 512, "n": 512, "k": 512}
+
+
+def question(**members: Any) -> Question:
+    return OptimizeRequest.read({**PROBLEM, **members}).question("h200")
+
+
+def answer(text: str = "{}", status: str = "optimal") -> Answer:
+    return Answer(text.encode(), status)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"device": "h200", "dtype": "bf16", "lda": 512, "out_dtype": None}),
+        ({}, {"time_limit_ms": 50}),
+        ({"divergence": 1}, {"divergence": 1.0}),
+        (
+            {"objective": {"kind": "weighted", "weights": {"time": 1, "smem": 2.0}}},
+            {"objective": {"weights": {"smem": 2, "time": 1.0}, "kind": "weighted"}},
+        ),
+        (
+            {"constraints": {"sms": {"max": 9, "min": 2}, "smem_bytes": {"max": 65536}}},
+            {"constraints": {"smem_bytes": {"max": 65536}, "sms": {"min": 2, "max": 9}}},
+        ),
+        ({"constraints": {}}, {"constraints": {"config": {}}}),
+    ],
+)
+def test_what_is_written_differently_and_means_the_same_is_one_question(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    assert canonical(question(**first)) == canonical(question(**second))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"m": 513},
+        {"device": "h20"},
+        {"proof": "none"},
+        {"top_k": 2},
+        {"cache": "warm"},
+        {"ldc": 520},
+        {"c_offset": 1},
+        {"objective": {"kind": "lexicographic", "order": ["time"]}},
+        {"constraints": {"sms": {"max": 132}}},
+    ],
+)
+def test_what_is_answered_with_other_bytes_is_another_question(members: dict[str, Any]) -> None:
+    assert canonical(question(**members)) != canonical(question())
+
+
+def test_zeros_of_two_signs_are_two_questions_because_the_answer_repeats_them() -> None:
+    first, second = (
+        question(objective={"kind": "weighted", "weights": {"time": 1, "smem": zero}})
+        for zero in (0.0, -0.0)
+    )
+    assert first == second
+    assert canonical(first) != canonical(second)
+
+
+def test_the_tag_is_a_digest_of_the_body() -> None:
+    assert answer("a").etag == answer("a").etag != answer("b").etag
+
+
+def test_the_answers_used_last_stay_within_the_size() -> None:
+    cache = AnswerCache(10_000)
+    for n in range(50):
+        cache.put(f"key {n}", answer("x" * 1000))
+        cache.get("key 0")
+        assert cache.size <= 10_000
+    assert cache.get("key 0") is not None
+    assert cache.get("key 49") is not None
+    assert cache.get("key 1") is None
+    assert 2 <= len(cache) <= 9
+
+
+def test_an_answer_larger_than_the_cache_pushes_nothing_out() -> None:
+    cache = AnswerCache(10_000)
+    cache.put("small", answer("x"))
+    cache.put("large", answer("x" * 10_000))
+    assert cache.get("large") is None
+    assert cache.get("small") is not None
+
+
+def test_a_cache_of_no_size_keeps_nothing() -> None:
+    cache = AnswerCache(0)
+    cache.put("key", answer())
+    cache.remember(b"query", "key")
+    assert (cache.get("key"), cache.by_query(b"query"), cache.size) == (None, None, 0)
+
+
+@pytest.mark.parametrize("status", ["timeout", "not_requested"])
+def test_an_answer_that_is_not_proved_is_never_kept(status: str) -> None:
+    with pytest.raises(ValueError, match=status):
+        AnswerCache(10_000).put("key", answer(status=status))
+
+
+def test_a_query_finds_its_answer_until_that_is_pushed_out() -> None:
+    cache = AnswerCache(20_000)
+    cache.remember(b"m=1", "key")
+    assert cache.by_query(b"m=1") is None
+    cache.put("key", answer("x" * 1000))
+    cache.remember(b"m=1", "key")
+    assert cache.by_query(b"m=1") == answer("x" * 1000)
+    for n in range(20):
+        cache.put(f"other {n}", answer("x" * 1000))
+    assert cache.by_query(b"m=1") is None
+    cache.put("key", answer("x" * 1000))
+    assert cache.by_query(b"m=1") is None
+
+
+def test_queries_count_against_the_size_and_are_few_and_short() -> None:
+    cache = AnswerCache(20_000)
+    cache.put("key", answer())
+    for n in range(1000):
+        cache.remember(b"m=%d" % n, "key")
+        cache.remember(b"m=%d" % n, "key")
+    found = sum(cache.by_query(b"m=%d" % n) is not None for n in range(1000))
+    assert found == QUERIES_EACH
+    cache.put("other", answer())
+    before = cache.size
+    cache.remember(b"x" * (QUERY_BYTES + 1), "other")
+    assert cache.size == before
+    cache.remember(b"x" * QUERY_BYTES, "other")
+    assert cache.size > before + QUERY_BYTES
+    for n in range(100):
+        cache.put(f"key {n}", answer("x" * 5000))
+    assert cache.size <= 20_000
+    assert cache.by_query(b"x" * QUERY_BYTES) is None
+
+
+class Pool:
+    """Stands in for the solver processes: answers when it is told to."""
+
+    def __init__(self, status: str = "optimal") -> None:
+        self.status = status
+        self.asked: list[Question] = []
+        self.cancelled = 0
+        self.end = asyncio.Event()
+        self.failure: Exception | None = None
+
+    async def ask(self, function: Any, question: Question, arrived_s: float | None) -> Reply:
+        self.asked.append(question)
+        try:
+            await self.end.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.failure is not None:
+            raise self.failure
+        body = f"{len(self.asked)}".encode()
+        return Reply((body, self.status, {"pick": 1.0, "proof": 2.0}), 0.5, 3.0)
+
+    ask_patiently = ask
+
+
+def run(
+    body: Callable[[Answering, Pool], Awaitable[None]],
+    *,
+    status: str = "optimal",
+    limit: int = 100_000,
+) -> str:
+    """Run ``body`` on an event loop; the metrics it leaves."""
+    metrics = Metrics()
+
+    async def go() -> None:
+        pool = Pool(status)
+        await body(Answering(pool, AnswerCache(limit), metrics), pool)  # type: ignore[arg-type]
+
+    asyncio.run(go())
+    return metrics.text().decode()
+
+
+def test_identical_questions_that_come_together_are_solved_once() -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        callers = [asyncio.create_task(answering.answer(question())) for _ in range(20)]
+        other = asyncio.create_task(answering.answer(question(m=1024)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(pool.asked) == 2
+        pool.end.set()
+        given = await asyncio.gather(*callers)
+        assert {each.answer.body for each in given} == {given[0].answer.body}
+        assert [each.source for each in given] == ["miss"] + 19 * ["joined"]
+        assert list(given[0].timings_ms) == ["pick", "proof", "queue", "total"]
+        assert list(given[1].timings_ms) == ["total"]
+        await other
+        assert (await answering.answer(question())).source == "hit"
+        assert len(pool.asked) == 2
+
+    text = run(body)
+    for line in ('{source="miss"} 2.0', '{source="joined"} 19.0', '{source="hit"} 1.0'):
+        assert f"warpwright_answers_total{line}" in text
+
+
+def test_a_caller_that_leaves_does_not_take_the_others_answer_with_it() -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        first, second = (asyncio.create_task(answering.answer(question())) for _ in range(2))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.sleep(0.01)
+        third = asyncio.create_task(answering.answer(question()))
+        await asyncio.sleep(0.01)
+        pool.end.set()
+        assert (await second).answer.body == (await third).answer.body == b"1"
+        assert first.cancelled()
+        assert (len(pool.asked), pool.cancelled) == (1, 0)
+
+    run(body)
+
+
+def test_a_question_that_nobody_waits_for_is_given_up_and_can_be_asked_anew() -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        callers = [asyncio.create_task(answering.answer(question())) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        again = asyncio.create_task(answering.answer(question()))
+        await asyncio.sleep(0.01)
+        assert (len(pool.asked), pool.cancelled) == (2, 1)
+        pool.end.set()
+        assert (await again).source == "miss"
+
+    run(body)
+
+
+def test_a_failure_goes_to_all_who_wait_and_is_not_kept() -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        pool.failure = SolverLost("two processes ended")
+        callers = [asyncio.create_task(answering.answer(question())) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        pool.end.set()
+        ends = await asyncio.gather(*callers, return_exceptions=True)
+        assert [type(end) for end in ends] == 3 * [SolverLost]
+        pool.failure = None
+        assert (await answering.answer(question())).source == "miss"
+        assert len(pool.asked) == 2
+
+    run(body)
+
+
+@pytest.mark.parametrize("status", ["timeout", "not_requested"])
+def test_an_unproved_answer_is_solved_each_time(status: str) -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        pool.end.set()
+        for n in (1, 2):
+            given = await answering.answer(question(proof="none"), query=b"q")
+            assert (given.source, given.answer.body) == ("miss", b"%d" % n)
+            assert answering.recall(b"q") is None
+
+    run(body, status=status)
+
+
+def test_a_time_limit_waits_for_nobody_elses_question_but_takes_what_is_kept() -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        limited = replace(question(), time_limit_ms=50)
+        callers = [
+            asyncio.create_task(answering.answer(each)) for each in (question(), limited, limited)
+        ]
+        await asyncio.sleep(0.01)
+        assert sorted(each.time_limit_ms or 0 for each in pool.asked) == [0, 50, 50]
+        pool.end.set()
+        await asyncio.gather(*callers)
+        assert (await answering.answer(limited)).source == "hit"
+
+    run(body)
+
+
+def test_a_query_is_remembered_with_its_first_answer() -> None:
+    async def body(answering: Answering, pool: Pool) -> None:
+        pool.end.set()
+        assert answering.recall(b"m=512") is None
+        given = await answering.answer(question(), query=b"m=512")
+        assert answering.recall(b"m=512") == given.answer
+
+    run(body)

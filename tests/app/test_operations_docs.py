@@ -1,0 +1,135 @@
+"""docs/keys.md, docs/operations.md and the settings' table say what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.metrics import MetricWrapperBase
+
+from app.cli.main import main
+from app.main import create_app
+from app.settings import PREFIX, Settings
+from app.store.database import Database
+from tests.app.key_tools import services_of
+from tests.app.test_access import CLOSED, OPEN, TABLE
+
+DOCS = Path(__file__).parents[2] / "docs"
+DEPLOY = DOCS.parent / "deploy"
+ALERTS = re.findall(r"expr: (.*)", (DEPLOY / "alerts.yml").read_text("utf-8"))
+PANELS = [
+    target["expr"]
+    for panel in json.loads((DEPLOY / "grafana/dashboards/warpwright.json").read_text())["panels"]
+    for target in panel["targets"]
+]
+OPERATIONS = (DOCS / "operations.md").read_text("utf-8")
+KEYS = (DOCS / "keys.md").read_text("utf-8")
+SETTINGS = (DOCS / "api.md").read_text("utf-8").partition("\n## Settings\n")[2]
+SERIES = r"\b(?:warpwright|process)_[a-z_]+"
+
+
+def families(client: TestClient) -> set[str]:
+    """Names of the metrics that /metrics declares, counters with their ending."""
+    declared = re.findall(r"# TYPE (\S+) (\S+)", client.get("/metrics").text)
+    return {name for name, _ in declared if not name.endswith("_created")}
+
+
+def test_every_metric_is_in_the_table_and_no_other(client: TestClient) -> None:
+    table = set(re.findall(r"^\| `(warpwright_\w+)`", OPERATIONS, re.MULTILINE))
+    assert table == {name for name in families(client) if name.startswith("warpwright_")}
+
+
+@pytest.mark.parametrize("expressions", [ALERTS, PANELS], ids=["alerts", "dashboard"])
+def test_alerts_and_dashboard_are_about_metrics_that_there_are(
+    expressions: list[str], client: TestClient
+) -> None:
+    named = {name for line in expressions for name in re.findall(SERIES, line)}
+    assert len(expressions) > 5
+    known = families(client)
+    for name in named:
+        assert name in known or name.removesuffix("_bucket") in known, name
+
+
+def test_alerts_and_dashboard_are_about_labels_that_there_are(client: TestClient) -> None:
+    registry = services_of(client).metrics.registry
+    labels = {
+        metric.name: set(collector._labelnames)
+        for collector in list(registry._collector_to_names)
+        if isinstance(collector, MetricWrapperBase)
+        for metric in collector.describe()
+    }
+    expressions = "\n".join([*ALERTS, *PANELS])
+    used = re.findall(r"(warpwright_\w+)\{(\w+)=", expressions)
+    grouped = re.findall(r"by \(([^)]*)\) \(\w+\((warpwright_\w+)", expressions)
+    used += [(name, label) for words, name in grouped for label in words.split(", ")]
+    assert len(used) > 5
+    for name, label in used:
+        assert label == "le" or label in labels[re.sub("_(total|bucket)$", "", name)], name
+
+
+def test_every_reason_of_a_refusal_is_named() -> None:
+    source = "".join(
+        (Path(__file__).parents[2] / "app" / name).read_text("utf-8")
+        for name in ("api/key_guard.py", "quota.py")
+    )
+    row = next(line for line in OPERATIONS.splitlines() if "refused_requests_total" in line)
+    reasons = re.findall(r'(?:_no_key\(|Refusal\(|refused\.labels\()"(\w+)"', source)
+    assert len(set(reasons)) == 9
+    assert set(reasons) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_every_route_is_under_its_scope() -> None:
+    rows = dict(re.findall(r"^\| (?:`(\w+)`|none needed) \| (.*) \|$", KEYS, re.MULTILINE))
+    for path in {path for _, path in OPEN}:
+        assert f"`{path}`" in rows[""]
+    for method, path in CLOSED:
+        row = rows[str(TABLE.scope_of(method, path))]
+        assert f"`{path.partition('/{')[0]}`" in row, path
+
+
+def test_every_setting_is_in_the_table_with_its_default() -> None:
+    defaults = Settings()
+    rows = dict(re.findall(r"^\| (`[^|]*`) \|([^|]*)\|", SETTINGS, re.MULTILINE))
+    shown = {
+        name.strip("`"): value.strip("` ")
+        for names, values in rows.items()
+        for name, value in zip(names.split(", "), values.split(", "), strict=False)
+    }
+    told = {"WORKERS", "ALLOWED_HOSTS", "DATABASE"}  # in words
+    for field in Settings.model_fields:
+        name = field.upper()
+        assert PREFIX + name in shown
+        if name not in told:
+            value = getattr(defaults, field)
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            assert shown[PREFIX + name] == (text.lower() if isinstance(value, bool) else text)
+    assert set(shown) == {PREFIX + field.upper() for field in Settings.model_fields} | {
+        f"{PREFIX}CACHE"
+    }
+
+
+def test_what_would_hold_is_shown_and_nothing_started(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_DATABASE", "postgresql://me:hush@127.0.0.1:1/none")
+    monkeypatch.setenv("WARPWRIGHT_PORT", "1")
+    assert main(["serve", "--check", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert '"database": "postgresql+psycopg://me:***@127.0.0.1:1/none"' in out
+    assert '"port": 1,' in out
+    monkeypatch.setenv("WARPWRIGHT_REQUIRE_KEYS", "never")
+    assert main(["serve", "--check", "--json"]) == 2
+    assert "WARPWRIGHT_REQUIRE_KEYS" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_openapi_document_says_whether_a_key_is_needed(host: str) -> None:
+    schema = create_app(Settings(host=host), Database(Settings().database)).openapi()
+    operation = schema["paths"]["/v1/optimize"]["post"]
+    needed = {"key": ["optimize"]}
+    assert operation["security"] == ([{}, needed] if host == "127.0.0.1" else [needed])
+    assert "security" not in schema["paths"]["/healthz"]["get"]
+    assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
