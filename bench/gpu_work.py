@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.branches import Pair
-from kernels.launch_plan import plan_launch
+from kernels.launch_plan import LaunchPlan, plan_launch
 from solver.device import load_profile
 
 CHECKSUM = Path(__file__).with_name("checksum.cu")
@@ -53,6 +53,24 @@ def add_checksum(words: Any, total: Any) -> None:
     _checksum_kernel()((blocks,), (_BLOCK,), (words, cp.int64(words.size), total))
 
 
+def _placed(pair: Pair, seed: int, device: str) -> tuple[Any, LaunchPlan, Any]:
+    """A pair's kernel, its plan, and its operands with normal values in A and B."""
+    import cupy as cp
+
+    from kernels.compile import check_compiled
+    from kernels.inputs import normal
+    from kernels.placed import place_operands
+    from kernels.session import session
+
+    problem = pair.problem
+    kernel = session().kernel(pair.key)
+    check_compiled(kernel.compiled, pair.config, load_profile(device))
+    operands = place_operands(cp, problem)
+    for stream, (operand, lines) in enumerate(((operands.a, problem.m), (operands.b, problem.n))):
+        normal(cp, lines, problem.k, problem.dtype, seed, stream=stream, out=operand.view)
+    return kernel, plan_launch(problem, pair.config, pair.sms), operands
+
+
 def soak_pair(
     pair: Pair, launches: int, alpha: float, beta: float, seed: int, device: str
 ) -> dict[str, Any]:
@@ -65,7 +83,6 @@ def soak_pair(
     import cupy as cp
 
     from kernels.bits import to_float32
-    from kernels.compile import check_compiled
     from kernels.inputs import chunks, normal
     from kernels.launch import GemmLaunch, Workspace
     from kernels.numerics import (
@@ -75,18 +92,13 @@ def soak_pair(
         check_statistical,
         rel_error_limit,
     )
-    from kernels.placed import place_operands
     from kernels.reference import reference_magnitude, reference_sum
     from kernels.session import session
 
     current, problem = session(), pair.problem
-    kernel = current.kernel(pair.key)
-    check_compiled(kernel.compiled, pair.config, load_profile(device))
-    plan = plan_launch(problem, pair.config, pair.sms)
-    operands, workspace = place_operands(cp, problem), Workspace(plan)
+    kernel, plan, operands = _placed(pair, seed, device)
+    workspace = Workspace(plan)
     a, b, c = operands.a.view, operands.b.view, operands.c.view
-    normal(cp, problem.m, problem.k, problem.dtype, seed, stream=0, out=a)
-    normal(cp, problem.n, problem.k, problem.dtype, seed, stream=1, out=b)
     held = normal(cp, problem.m, problem.n, problem.out, seed, stream=2)
     scaling = Scaling(alpha, beta)
     if beta != 0:
@@ -162,23 +174,16 @@ def long_sums(pair: Pair, seed: int, device: str) -> dict[str, Any]:
     """
     import cupy as cp
 
-    from kernels.compile import check_compiled
     from kernels.cublas import CublasAbsent, cublas_products
-    from kernels.inputs import normal
     from kernels.launch import GemmLaunch, Workspace
     from kernels.numerics import rel_error_limit
-    from kernels.placed import place_operands
     from kernels.reference import reference_sum
     from kernels.session import session
 
     current, problem = session(), pair.problem
-    kernel = current.kernel(pair.key)
-    check_compiled(kernel.compiled, pair.config, load_profile(device))
-    plan = plan_launch(problem, pair.config, pair.sms)
-    operands, workspace = place_operands(cp, problem), Workspace(plan)
+    kernel, plan, operands = _placed(pair, seed, device)
+    workspace = Workspace(plan)
     a, b, c = operands.a.view, operands.b.view, operands.c.view
-    normal(cp, problem.m, problem.k, problem.dtype, seed, stream=0, out=a)
-    normal(cp, problem.n, problem.k, problem.dtype, seed, stream=1, out=b)
     reference = reference_sum(a, b, problem.dtype)
     addresses = (operands.a.address, operands.b.address, operands.c.address)
     GemmLaunch(plan, kernel, *addresses, workspace).launch(current.stream)

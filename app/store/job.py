@@ -8,7 +8,6 @@ from typing import Any
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 STATUSES = ("queued", "running", "passed", "failed", "cancelled")
-FINISHED = STATUSES[2:]
 
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 
