@@ -210,21 +210,16 @@ def work_cost(
     active = largest_grid(work_units, sms, grids, cluster)
     units = -(-work_units // active)
 
-    asked_m, asked_n = requested_m(rows, problem), requested_n(rows, problem)
-    a_bytes, b_bytes = asked_m * bk * size, asked_n * bk * size
-
-    # MATH: one k-iteration of one warpgroup, then of all that share the tensor cores, which read
-    # both operands of every wgmma from shared memory while TMA writes the tiles to come.
+    # MATH: one k-iteration of one warpgroup, then of all that share the tensor cores.
     blocks = bm // (family.MMA_M * warpgroups)
     mma = family.MMA_M * np.maximum(bn, k["mma_min_n"]) * 16 / k["mma_macs_per_cycle"]
     one = blocks * (bk // 16) * mma * k["mma_overhead"]
-    operands = warpgroups * blocks * (family.MMA_M + bn) * bk * size
-    smem = (operands + a_bytes + b_bytes) / k["smem_bytes_per_cycle"]
-    alone = one + (1 - in_flight) * k["mma_drain_cycles"]
-    math = np.maximum(np.maximum(warpgroups * one, smem), alone)
+    math = np.maximum(warpgroups * one, one + (1 - in_flight) * k["mma_drain_cycles"])
     early = in_flight * (1 - k["release_lag_fraction"]) * one
 
     # Loads: the SM's own path, its share of L2, its share of memory.
+    asked_m, asked_n = requested_m(rows, problem), requested_n(rows, problem)
+    a_bytes, b_bytes = asked_m * bk * size, asked_n * bk * size
     a_odd, b_odd = (
         # Each 128-byte row straddles two lines; an aligned copy has no odd pitch.
         name not in copied and matrix.lines > 1 and matrix.pitch * size % LINE_BYTES != 0

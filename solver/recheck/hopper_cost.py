@@ -77,7 +77,7 @@ def price_work(
     """The parameters of one shape launched with so many splits of k and rows walked together."""
     constant = profile.models["sm90_gemm"]
     launch = _launch(question, profile, shape, split_k, group)
-    alone, math_cycles = _math(constant, question, shape)
+    alone, math_cycles = _math(constant, shape)
     own, l2, memory = _loads(profile, question, shape, launch)
     at_full_clock = _joined(constant, own, l2, memory, 1.0)
     clock_ghz = _clock(constant, shape, launch, max(math_cycles, at_full_clock))
@@ -173,18 +173,13 @@ def _is_odd(operand: Operand) -> bool:
     return operand.pitch * operand.element_bytes % LINE_BYTES != 0
 
 
-def _math(constant: Constants, question: Question, shape: Shape) -> tuple[float, float]:
-    """(X, C): one warpgroup's iteration alone, and of all that share the tensor cores and the
-    shared memory that these read and TMA writes."""
+def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
+    """(X, C): one warpgroup's iteration alone, and of all that share the tensor cores."""
     columns = max(shape.tile_n, constant["mma_min_n"])
     wgmma = 64 * columns * 16 / constant["mma_macs_per_cycle"]
     alone = shape.row_blocks * (shape.tile_k // 16) * wgmma * constant["mma_overhead"]
     drain = 0 if shape.mma_in_flight else constant["mma_drain_cycles"]
-    row_bytes = shape.tile_k * question.element_bytes
-    read = shape.math_warpgroups * shape.row_blocks * (64 + shape.tile_n) * row_bytes
-    written = sum(_asked_rows(question, shape)) * row_bytes
-    smem = (read + written) / constant["smem_bytes_per_cycle"]
-    return alone, max(shape.math_warpgroups * alone, smem, alone + drain)
+    return alone, max(shape.math_warpgroups * alone, alone + drain)
 
 
 def _loads(
