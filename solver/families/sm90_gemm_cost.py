@@ -278,9 +278,10 @@ def work_cost(
         + k["hbm_refetch_fraction"] * (fetched - unique)
         + k["hbm_write_fraction"] * problem.out_bytes * problem.m * problem.n
     )
-    # Spread over the critical CTA's iterations: in a last, partial wave the others leave it
-    # their share.
-    memory = memory_bytes / k["hbm_bytes_per_us"] * cycles_per_us / (units * iterations)
+    # Fewer SMs draw less than all, but more than their part. Spread over the critical CTA's
+    # iterations: in a last, partial wave the others leave it their share.
+    hbm_bytes_per_us = k["hbm_bytes_per_us"] * (active / sms) ** k["hbm_sms_exponent"]
+    memory = memory_bytes / hbm_bytes_per_us * cycles_per_us / (units * iterations)
     norm = k["load_norm"]
 
     def load_at(clock_ghz: Any) -> Any:
@@ -342,7 +343,12 @@ def work_cost(
         units=np.asarray(units, dtype=np.int64),
         waves=np.ones(np.shape(bm), dtype=np.int64),
         fixed=np.rint(
-            (k["launch_us"] + (cluster > 1) * k["launch_cluster_us"] + copy_us(problem, device))
+            (
+                k["launch_us"]
+                + (cluster > 1) * k["launch_cluster_us"]
+                + np.maximum(0, 2 * active / sms - 1) * k["launch_pair_us"]
+                + copy_us(problem, device)
+            )
             * TICKS_PER_US
         ).astype(np.int64),
         store=ticks(last),

@@ -103,7 +103,7 @@ def price_work(
         iterations=launch.iterations,
         units=launch.units,
         waves=1,
-        fixed=round(_launch_us(constant, question, shape) * TICKS_PER_US),
+        fixed=round(_launch_us(profile, question, shape, launch.active) * TICKS_PER_US),
         store=ticks(store),
         active=launch.active,
         load_path=paths.index(max(paths)),
@@ -142,9 +142,15 @@ def _launch(
     )
 
 
-def _launch_us(constant: Constants, question: Question, shape: Shape) -> float:
+def _launch_us(profile: Profile, question: Question, shape: Shape, active: int) -> float:
     """What precedes the kernel's set-up: launch, and aligned copies of A and B where needed."""
-    launch_us = constant["launch_us"] + (shape.cluster > 1) * constant["launch_cluster_us"]
+    constant = profile.models["sm90_gemm"]
+    paired = max(0.0, 2 * active / profile.limits["sms"] - 1)  # of the TPCs, both SMs at work
+    launch_us = (
+        constant["launch_us"]
+        + (shape.cluster > 1) * constant["launch_cluster_us"]
+        + paired * constant["launch_pair_us"]
+    )
     copied = _copied(question)
     if not copied:
         return launch_us
@@ -240,7 +246,8 @@ def _loads(
         + constant["hbm_write_fraction"] * question.c.element_bytes * question.m * question.n
     )
     iterations = launch.units * launch.iterations  # of the critical CTA
-    memory = memory_bytes / constant["hbm_bytes_per_us"] * cycles_per_us / iterations
+    drawn = (active / profile.limits["sms"]) ** constant["hbm_sms_exponent"]
+    memory = memory_bytes / (constant["hbm_bytes_per_us"] * drawn) * cycles_per_us / iterations
     return own, l2, memory
 
 

@@ -142,6 +142,26 @@ def test_memory_bounds_the_loads_of_a_product_with_few_rows() -> None:
     assert loaded_us >= unique_bytes / K["hbm_bytes_per_us"]
 
 
+def test_fewer_sms_draw_less_of_the_memorys_rate_but_more_than_their_part() -> None:
+    half, all_sms = (
+        cost(Problem(16, n, 16384), tile_m=64, tile_n=64, math_warpgroups=1)
+        for n in (64 * 66, 64 * 132)
+    )
+    assert (half.active[0], all_sms.active[0]) == (66, 132)
+    ratio = float(half.load[0] / all_sms.load[0])
+    assert ratio == pytest.approx(0.5 ** (1 - K["hbm_sms_exponent"]), rel=0.05)
+
+
+def test_a_launch_takes_longer_from_where_both_sms_of_a_tpc_have_work() -> None:
+    few, half, more, most = (
+        cost(Problem(64, 64 * tiles, 128), tile_m=64, tile_n=64, math_warpgroups=1).fixed[0]
+        for tiles in (1, 66, 99, 132)
+    )
+    assert few == half
+    assert more - half == pytest.approx(K["launch_pair_us"] / 2 * TICKS_PER_US, abs=1)
+    assert most - half == pytest.approx(K["launch_pair_us"] * TICKS_PER_US, abs=1)
+
+
 def test_splitting_k_shortens_the_loop_and_pays_for_the_reduction() -> None:
     whole, split = (cost(Problem(128, 1024, 16384), split_k=s) for s in (1, 4))
     assert split.iterations[0] * 4 == whole.iterations[0]
