@@ -66,8 +66,8 @@ CHECKED: dict[str, tuple[Problem, Config]] = {
 
 EXTREME: dict[str, tuple[Problem, Config]] = {
     "m": (Problem(MAX_EXTENT, 1, 1, layout="nt"), _config(64, 1, 8)),
-    "n by elements": (Problem(1, MAX_EXTENT, 1, layout="nt"), _config(64, 1, 192)),
-    "n by TMA": (Problem(1, MAX_EXTENT - 7, 1, dtype="fp16", layout="tt"), _config(64, 1, 240)),
+    "n by elements": (Problem(1, MAX_EXTENT, 1, layout="nt"), _config(64, 1, 256)),
+    "n by TMA": (Problem(1, MAX_EXTENT - 7, 1, dtype="fp16", layout="tt"), _config(64, 1, 16)),
     "k": (
         Problem(1, 1, MAX_EXTENT, out_dtype="fp32"),
         _config(64, 1, 16, stages=12, split_k=32),

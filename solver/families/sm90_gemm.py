@@ -24,6 +24,7 @@ MMA_M = 64  # rows of one wgmma
 SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
+COORDINATES_END = 2**31  # where TMA's signed 32 bits end, along an axis
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGED_BYTES = 2  # of an element that a staging buffer is sized for
 STAGING_BUFFERS = 2  # pieces of C that a MATH warpgroup has on their way to memory

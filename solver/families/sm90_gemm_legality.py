@@ -230,6 +230,16 @@ def grid_limits(columns: Mapping[str, Any], problem: Problem, sms: int) -> tuple
     tiles_n = -(-problem.n // columns["tile_n"])
     ctas = columns["cluster_m"] * columns["cluster_n"]
     return (
+        *(
+            Limit(
+                f"tile_{axis}",
+                tiles * columns[f"tile_{axis}"] <= family.COORDINATES_END,
+                f"tiles must end by {family.COORDINATES_END} along {axis}: TMA's coordinates are "
+                "signed, of 32 bits",
+                tiles * columns[f"tile_{axis}"],
+            )
+            for axis, tiles in (("m", tiles_m), ("n", tiles_n))
+        ),
         Limit(
             "tile_n",
             tiles_m * tiles_n * columns["split_k"] <= family.UNITS_MAX,

@@ -22,6 +22,7 @@ ACCUMULATORS_MAX = 208  # per thread
 CLUSTERS = ((1, 1), (2, 1), (1, 2))  # CTAs along m that share B, along n that share A
 SPLIT_REGISTERS = {2: 128 * (40 + 2 * 232), 3: 128 * (40 + 3 * 152)}  # asked for by setmaxnreg
 UNITS_MAX = 2**31 - 1
+COORDINATES_END = 2**31  # a box that starts or goes on beyond has no place in TMA's signed 32 bits
 SLOTS_MIN = 2
 
 
@@ -162,6 +163,9 @@ def launches(question: Question, shape: Shape, sms: int) -> Iterator[tuple[int, 
         return
     tiles_m = -(-question.m // shape.tile_m)
     tiles_n = -(-question.n // shape.tile_n)
+    ends = (tiles_m * shape.tile_m, tiles_n * shape.tile_n)
+    if max(ends) > COORDINATES_END:
+        return
     # No CTA of a cluster may lie wholly outside.
     if tiles_m % shape.cluster_m or tiles_n % shape.cluster_n or shape.cluster > sms:
         return

@@ -1,4 +1,4 @@
-"""Where boxes of the last tiles start if an extent is next to 2^31: in TMA's signed 32 bits."""
+"""No box of a tile ends beyond 2^31, where TMA's signed coordinates end and an H200 gives up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from kernels.ptx_machine import Machine
 from kernels.ptx_parser import parse
 from kernels.ptx_registers import Launch
 from solver.config import Config
+from solver.device import load_profile
+from solver.errors import IllegalConfig
 from solver.families import sm90_gemm as family
 from solver.problem import MAX_EXTENT, Problem
+from solver.space import tabulate
+
+END = 2**31
 
 
 def boxes(plan: LaunchPlan, cta: int) -> dict[str, set[tuple[int, int]]]:
@@ -51,34 +56,47 @@ def launch_of(problem: Problem, tile_m: int, tile_n: int, **more: int) -> Launch
     return plan_launch(problem, config, tiles)
 
 
-def test_boxes_along_m_that_would_start_beyond_start_outside_at_the_last_coordinate() -> None:
-    plan = launch_of(Problem(MAX_EXTENT, 8, 64, layout="nn"), 192, 8)
-    first = MAX_EXTENT // 192 * 192
-    assert first + 128 > MAX_EXTENT
-    found = boxes(plan, plan.grid - 1)
-    assert found["a"] == {(first, 0), (first + 64, 0), (MAX_EXTENT, 0)}
-    assert found["b"] == {(0, 0)}
-    assert found["c"] == {(0, first), (0, first + 64)}
-
-
-def test_boxes_along_n_that_would_start_beyond_start_outside_at_the_last_coordinate() -> None:
-    plan = launch_of(Problem(64, MAX_EXTENT - 7, 64, layout="tt"), 64, 112)
-    first = plan.problem.n // 112 * 112
-    assert first + 16 > MAX_EXTENT
-    found = boxes(plan, plan.grid - 1)
-    assert found["a"] == {(0, 0)}
-    assert found["b"] == {(first, 0), (MAX_EXTENT, 0)}
-    assert found["c"] == {(first, 0)}
-
-
-@pytest.mark.parametrize(("rank", "row"), [(0, MAX_EXTENT - 15), (1, MAX_EXTENT)])
-def test_a_half_of_a_tile_that_would_start_beyond_starts_outside_at_the_last_coordinate(
-    rank: int, row: int
+@pytest.mark.parametrize(
+    ("problem", "tile_m", "tile_n", "cluster"),
+    [
+        (Problem(MAX_EXTENT, 8, 64, layout="nn"), 128, 8, {}),
+        (Problem(64, MAX_EXTENT - 7, 64, layout="tt"), 64, 128, {}),
+        (Problem(128, MAX_EXTENT - 7, 64), 64, 128, {"cluster_m": 2}),
+        (Problem(256, MAX_EXTENT - 7, 64), 64, 256, {}),
+    ],
+    ids=["A along m", "B along n", "halves of B along k", "B along k"],
+)
+def test_the_last_tiles_boxes_end_by_the_last_coordinate(
+    problem: Problem, tile_m: int, tile_n: int, cluster: dict[str, int]
 ) -> None:
-    plan = launch_of(Problem(128, MAX_EXTENT - 7, 64), 64, 112, cluster_m=2)
-    assert plan.problem.n // 112 * 112 == MAX_EXTENT - 15
-    assert plan.b.box.box_rows == 56
-    found = boxes(plan, plan.grid - 2 + rank)
-    assert found["a"] == {(0, rank * 64)}
-    assert found["b"] == {(0, row)}
-    assert found["c"] == {(MAX_EXTENT - 15, rank * 64)}
+    plan = launch_of(problem, tile_m, tile_n, **cluster)
+    for cta in range(plan.grid - plan.cluster, plan.grid):
+        found = boxes(plan, cta)
+        assert max(max(*place) for places in found.values() for place in places) > END - 512
+        for load, places in ((plan.a, found["a"]), (plan.b, found["b"])):
+            for column, row in places:
+                assert 0 <= column <= END - load.box.box_columns
+                assert 0 <= row <= END - load.box.box_rows
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile_m", "tile_n", "field"),
+    [
+        (Problem(MAX_EXTENT, 8, 64, layout="nn"), 192, 8, "tile_m"),
+        (Problem(64, MAX_EXTENT - 7, 64, layout="tt"), 64, 112, "tile_n"),
+    ],
+)
+def test_a_tile_that_would_end_beyond_is_refused_by_name(
+    problem: Problem, tile_m: int, tile_n: int, field: str
+) -> None:
+    with pytest.raises(IllegalConfig, match=f"{field}: tiles must end by {END}"):
+        launch_of(problem, tile_m, tile_n)
+
+
+@pytest.mark.parametrize("axis", ["m", "n"])
+def test_an_extent_next_to_the_end_has_tiles_that_divide_it_and_no_others(axis: str) -> None:
+    problem = Problem(**{"m": 1, "n": 1, "k": 1, axis: MAX_EXTENT}, layout="nt")  # type: ignore[arg-type]
+    table = tabulate(problem, load_profile("h200"), "calibrated")
+    widths = set(table.works.config[f"tile_{axis}"].tolist())
+    assert widths
+    assert all(END % width == 0 for width in widths)
