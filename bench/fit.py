@@ -24,7 +24,7 @@ from scipy.optimize import least_squares
 from kernels.bench_plan import problem_of
 from solver.device import Constant, DeviceProfile, load_profile
 from solver.families import sm90_gemm
-from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, work_cost
+from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, setup_ticks, work_cost
 from solver.problem import Problem
 from solver.recurrence import Pipeline, end_ticks
 from solver.units import TICKS_PER_US
@@ -95,10 +95,15 @@ def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[
     pipeline = Pipeline(
         w.load, w.latency, w.math, w.early, w.epilogue, slots, w.iterations, w.units
     )
-    setup_us = device.constant(FAMILY, "launch_warpgroup_us") * sm90_gemm.threads(c) / 128
+    setup = setup_ticks(
+        sm90_gemm.threads(c),
+        sm90_gemm.smem_bytes(c, group.problem.element_bytes),
+        device.constant(FAMILY, "launch_warpgroup_us"),
+        device.constant(FAMILY, "launch_serial_us"),
+    )
     time_us: np.ndarray[Any, np.dtype[np.float64]] = (
-        w.fixed + end_ticks(pipeline) + w.store
-    ) / TICKS_PER_US + setup_us
+        w.fixed + setup + end_ticks(pipeline) + w.store
+    ) / TICKS_PER_US
     return time_us
 
 

@@ -100,10 +100,10 @@ def unaligned_problems(seed: int, count: int) -> list[Problem]:
 
 
 def sample(problem: Problem, device: str, count: int, rng: random.Random) -> list[Config]:
-    """``count`` configurations: a third the model's first rows, the rest drawn by work."""
+    """``count`` configurations: half the model's first rows, the rest drawn by work."""
     table = tabulate(problem, load_profile(device), "calibrated")
-    first = [row.config for row in best_rows(table, 64)]
-    chosen = first[:2] + rng.sample(first[2:], max(1, count // 3 - 2))
+    first = [row.config for row in best_rows(table, 96)]
+    chosen = first[:2] + rng.sample(first[2:], max(1, count // 2 - 2))
     work, kernel = table.rows(np.arange(len(table.first)))
     time, _ = price(table, work, kernel)
     near = np.flatnonzero(time <= 3 * time.min())

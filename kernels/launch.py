@@ -171,14 +171,18 @@ def _launch_config(plan: LaunchPlan) -> Any:
     config.gridDimX, config.gridDimY, config.gridDimZ = plan.grid, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = plan.threads, 1, 1
     config.sharedMemBytes = plan.smem_bytes
-    # It may begin while the launch before it in the stream runs, and waits for its end itself.
-    attributes = [driver.CUlaunchAttribute()]
-    attributes[0].id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attributes[0].value.programmaticStreamSerializationAllowed = 1
+    attributes = []
+    if plan.overlaps:
+        # It may begin while the launch before it in the stream runs, and waits for its end itself.
+        overlap = driver.CUlaunchAttribute()
+        overlap.id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        overlap.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(overlap)
     if plan.cluster > 1:
-        attributes.append(driver.CUlaunchAttribute())
-        attributes[1].id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        cluster = attributes[1].value.clusterDim
+        shape = driver.CUlaunchAttribute()
+        shape.id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        cluster = shape.value.clusterDim
         cluster.x, cluster.y, cluster.z = plan.cluster, 1, 1
+        attributes.append(shape)
     config.attrs, config.numAttrs = attributes, len(attributes)
     return config

@@ -142,6 +142,15 @@ class LaunchPlan:
         return self.c is not None
 
     @property
+    def overlaps(self) -> bool:
+        """Whether the launch may begin while the one before it in the stream runs.
+
+        Not where two of its CTAs fit an SM: while the other launch still holds SMs they are put
+        there by twos, next to SMs with none, and the launch takes up to twice its time.
+        """
+        return bool(family.holds_sm(self.smem_bytes))
+
+    @property
     def warps(self) -> int:
         """Warps of a CTA."""
         return self.threads // family.WARP

@@ -24,6 +24,8 @@ MMA_M = 64  # rows of one wgmma
 SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
+SM_SMEM_BYTES = 228 * 1024  # of compute capability 9.0
+BLOCK_SMEM_BYTES = 1024  # of these, what the system takes for each block
 COORDINATES_END = 2**31  # where TMA's signed 32 bits end, along an axis
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGED_BYTES = 2  # of an element that a staging buffer is sized for
@@ -161,3 +163,9 @@ def smem_bytes(columns: Mapping[str, Any], element_bytes: int) -> Any:
     )
     ring = columns["stages"] * stage_bytes(columns, element_bytes)
     return ring + staging + 2 * BARRIER_BYTES * columns["stages"] + FLAG_BYTES
+
+
+def holds_sm(smem_bytes: Any) -> Any:
+    """Whether a CTA of so much dynamic shared memory leaves an SM no room for another such one; a
+    launch of CTAs that may share SMs does not overlap with the launch before it."""
+    return 2 * (smem_bytes + BLOCK_SMEM_BYTES) > SM_SMEM_BYTES

@@ -139,15 +139,26 @@ def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -
     )
 
 
+def setup_ticks(threads: Any, smem_bytes: Any, warpgroup_us: float, serial_us: float) -> Ticks:
+    """What a kernel of so many threads and so much shared memory takes before its first load."""
+    overlaps = family.holds_sm(smem_bytes)
+    setup_us = warpgroup_us * threads / family.WARPGROUP + np.where(overlaps, 0.0, serial_us)
+    ticks: Ticks = np.rint(setup_us * TICKS_PER_US).astype(np.int64)
+    return ticks
+
+
 @lru_cache(maxsize=16)
 def _set_up(
-    block: legality.BlockLimits, layout: str, element_bytes: int, warpgroup_us: float
+    block: legality.BlockLimits,
+    layout: str,
+    element_bytes: int,
+    warpgroup_us: float,
+    serial_us: float,
 ) -> tuple[KernelSpace, Ticks]:
     """The legal kernels with their set-up time, and the least of each work's; problems of one
     device share them."""
     space = kernel_space(block, layout, element_bytes)
-    per_warpgroup = warpgroup_us * TICKS_PER_US
-    setup = np.rint(per_warpgroup * space.kernels.threads / family.WARPGROUP).astype(np.int64)
+    setup = setup_ticks(space.kernels.threads, space.kernels.smem_bytes, warpgroup_us, serial_us)
     return (
         replace(space, kernels=replace(space.kernels, setup=setup)),
         np.minimum.reduceat(setup, space.first),
@@ -381,6 +392,7 @@ def tabulate(
         problem.kernel_layout,
         problem.element_bytes,
         device.constant(family.NAME, "launch_warpgroup_us"),
+        device.constant(family.NAME, "launch_serial_us"),
     )
     rows, index = work_rows(problem, device, space)
     return Table(

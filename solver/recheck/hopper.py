@@ -24,6 +24,7 @@ SPLIT_REGISTERS = {2: 128 * (40 + 2 * 232), 3: 128 * (40 + 3 * 152)}  # asked fo
 UNITS_MAX = 2**31 - 1
 COORDINATES_END = 2**31  # a box that starts or goes on beyond has no place in TMA's signed 32 bits
 SLOTS_MIN = 2
+SHARED_SM = 228 * 1024 // 2 - 1024  # dynamic shared memory of which an SM has twice as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,15 @@ def hopper_space(question: Question, profile: Profile) -> Space:
         profile.limits["threads_per_block"],
     )
     built = built_kernels(block, question.kernel_layout, question.element_bytes)
-    warpgroup_ticks = profile.models[NAME]["launch_warpgroup_us"] * TICKS_PER_US
+    warpgroup_us = profile.models[NAME]["launch_warpgroup_us"]
+    serial_us = profile.models[NAME]["launch_serial_us"]
     kernels = tuple(
         Kernel(
             slots=each.stages - each.shape.mma_in_flight,
-            setup=round(warpgroup_ticks * each.threads / 128),
+            setup=round(
+                (warpgroup_us * each.threads / 128 + serial_us * (each.smem_bytes <= SHARED_SM))
+                * TICKS_PER_US
+            ),
             smem_bytes=each.smem_bytes,
             registers=each.registers,
             threads=each.threads,
