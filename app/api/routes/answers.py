@@ -16,7 +16,7 @@ from app.keys import Scope
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
 from app.schemas.queries import query_parameters, read_query
-from app.schemas.questions import OptimizeRequest, SimulateRequest
+from app.schemas.questions import ExplainRequest, OptimizeRequest, SimulateRequest
 
 NOT_KEPT = ((b"cache-control", b"no-store"),)
 
@@ -76,11 +76,12 @@ async def optimize_by_address(request: Request, services: ServicesDep) -> Respon
     summary="Why this configuration, and what would change it",
 )
 @needs(Scope.OPTIMIZE)
-async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
+async def explain(body: ExplainRequest, services: ServicesDep) -> Response:
     """The pick's explanation: where its time goes, which limits bind, what comes next, and the
     least change of a limit or of a constant that makes another configuration the first, each
     proved on both of its sides. `text` has it in words, the other members in figures. Takes
-    what `/v1/optimize` takes, but for a pareto objective, `top_k` and `time_limit_ms`.
+    what `/v1/optimize` takes, but for a pareto objective, which has no one pick, `top_k` and
+    `time_limit_ms`.
     """
     begun = time.perf_counter()
     reply = await services.pool.ask(answers.explain, body.question(services.host.device))
