@@ -18,6 +18,7 @@ from app.api import errors
 from app.api.access import AccessTable
 from app.api.documents import openapi
 from app.api.guards import BodyGuard, CallerGuard
+from app.api.head import HeadAsGet
 from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
@@ -128,6 +129,7 @@ def create_app(
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.
     app.add_middleware(KeptAnswers)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyGuard, settings=settings, limits={batch.PATH: settings.batch_body_bytes})
     app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)

@@ -66,10 +66,16 @@ class AccessTable:
         return next(e.scope for e in self.entries if e.path == path and method in e.methods)
 
 
+def methods_of(route: Any) -> frozenset[str]:
+    """The methods that a route takes: with GET it takes HEAD (``app.api.head``)."""
+    methods = frozenset(route.methods or ())
+    return methods | {"HEAD"} if "GET" in methods else methods
+
+
 def _entry(route: Any, opened: Sequence[str]) -> Entry:
     if not hasattr(route.endpoint, _DECLARATION):
         raise TypeError(
             f"{route.path} says not which scope it needs: @needs(...) on its endpoint does"
         )
     scope = PUBLIC if route.path in opened else getattr(route.endpoint, _DECLARATION)
-    return Entry(route.path, route.path_regex, frozenset(route.methods), scope)
+    return Entry(route.path, route.path_regex, methods_of(route), scope)

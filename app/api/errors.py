@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
+from app.api.access import methods_of
 from app.api.responses import problem_response
 from app.errors import Unavailable
 from app.problem_documents import (
@@ -73,7 +74,7 @@ def _methods_at(request: Request) -> str:
     routes = iter_route_contexts(request.app.routes)
     path = request.scope["path"]
     at_it = [route for route in routes if route.path_regex and route.path_regex.match(path)]
-    return ", ".join(sorted({method for route in at_it for method in route.methods or ()}))
+    return ", ".join(sorted({method for route in at_it for method in methods_of(route)}))
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

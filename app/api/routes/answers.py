@@ -47,7 +47,6 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     return answer_response(given, headers=NOT_KEPT if late else ())
 
 
-@router.head("/optimize", include_in_schema=False)
 @router.get(
     "/optimize",
     response_model=OptimizeAnswer,

@@ -14,7 +14,6 @@ from app.schemas.service import Health, Ready
 router = APIRouter(tags=["health"])
 
 
-@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Is the process alive")
 @needs(PUBLIC)
 async def healthz() -> Response:
@@ -22,7 +21,6 @@ async def healthz() -> Response:
     return json_response({"status": "ok"})
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     response_model=Ready,
