@@ -42,6 +42,13 @@ def host_name(authority: str) -> str:
     return "" if match is None else match["address"] or match["name"]
 
 
+def checks_hosts(settings: Settings) -> bool:
+    """Whether requests for some hosts are refused: bound beyond loopback without names to allow,
+    the service can't know by which it is reached.
+    """
+    return settings.loopback or bool(settings.allowed_hosts)
+
+
 class CallerGuard:
     """Refuses foreign hosts (421) and foreign origins (403).
 
@@ -54,7 +61,7 @@ class CallerGuard:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._names = settings.allowed_hosts
-        self._check_host = settings.loopback or bool(settings.allowed_hosts)
+        self._check_host = checks_hosts(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -192,7 +192,9 @@ def test_the_audit_has_pages_and_filters() -> None:
         ({"since": "0001-01-01T00:00:00+23:59"}, "since", "a moment with its time zone"),
         ({"until": "9999-12-31T23:59:59-23:59"}, "until", "a moment with its time zone"),
         ({"order": "up"}, "order", "is no field of this request"),
-        ({"job_id": "x" * 65}, "job_id", "at most 64 characters"),
+        ({"job_id": "x" * 65}, "job_id", "1 to 64 characters"),
+        ({"job_id": ""}, "job_id", "1 to 64 characters"),
+        ({"key_id": "x" * 17}, "key_id", "at most 16 characters"),
     ],
 )
 def test_a_wrong_filter_is_named(

@@ -11,13 +11,18 @@ from app.api.access import needs
 from app.api.deps import ArrivedDep, ServicesDep
 from app.api.documents import problems
 from app.api.kept import addressed_response
+from app.api.request_headers import header_parameter
 from app.api.responses import answer_response, json_response
 from app.keys import Scope
+from app.problem_documents import INVALID, UNAVAILABLE, UNSATISFIABLE
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
 from app.schemas.queries import query_parameters, read_query
 from app.schemas.questions import ExplainRequest, OptimizeRequest, SimulateRequest
 
+IF_NONE_MATCH = header_parameter(
+    "If-None-Match", "the `ETag` of an answer that you have: 304 where it is still that one"
+)
 NOT_KEPT = ((b"cache-control", b"no-store"),)
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -26,7 +31,7 @@ router = APIRouter(prefix="/v1", tags=["answers"])
 @router.post(
     "/optimize",
     response_model=OptimizeAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(UNSATISFIABLE, UNAVAILABLE),
     summary="The best configuration for a problem, with its proof",
 )
 @needs(Scope.OPTIMIZE)
@@ -50,8 +55,9 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
 @router.get(
     "/optimize",
     response_model=OptimizeAnswer,
-    responses=problems(422, 503) | {304: {"description": "The caller has this answer already"}},
-    openapi_extra={"parameters": query_parameters()},
+    responses=problems(INVALID, UNSATISFIABLE, UNAVAILABLE)
+    | {304: {"description": "The caller has this answer already"}},
+    openapi_extra={"parameters": [*query_parameters(), IF_NONE_MATCH]},
     summary="The same question in an address, whose answer may be kept",
 )
 @needs(Scope.OPTIMIZE)
@@ -71,7 +77,7 @@ async def optimize_by_address(request: Request, services: ServicesDep) -> Respon
 @router.post(
     "/explain",
     response_model=ExplainAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(UNSATISFIABLE, UNAVAILABLE),
     summary="Why this configuration, and what would change it",
 )
 @needs(Scope.OPTIMIZE)
@@ -94,7 +100,7 @@ async def explain(body: ExplainRequest, services: ServicesDep) -> Response:
 @router.post(
     "/simulate",
     response_model=SimulateAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(UNAVAILABLE),
     summary="Play one configuration's events",
 )
 @needs(Scope.OPTIMIZE)
