@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from app.api.access import PUBLIC, AccessTable, needs
 from app.errors import StoreUnavailable
 from app.key_ring import KeyRing
-from app.keys import Scope
+from app.keys import KEY_LENGTH, KEY_WORDS, Scope, new_id, new_secret, written
 from app.main import create_app
 from app.problem_documents import ProblemDocument
 from app.settings import Settings
@@ -137,6 +137,65 @@ def test_nothing_tells_a_wrong_key_from_an_unknown_one(client: TestClient) -> No
     assert {**wrong.json(), "instance": ""} == {**unknown.json(), "instance": ""}
     assert set(wrong.headers) == set(unknown.headers)
     assert wrong.headers["www-authenticate"] == unknown.headers["www-authenticate"]
+
+
+CUTS: dict[str, slice] = {
+    "the secret's end": slice(None, -1),
+    "most of it": slice(None, 20),
+    "the secret": slice(None, -64),
+    "all but the prefix": slice(None, 3),
+    "the prefix": slice(3, None),
+    "the id": slice(16, None),
+    "everything": slice(0, 0),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_whoever_sends_a_part_of_a_key_is_told_what_a_whole_one_is(
+    client: TestClient, cut: str
+) -> None:
+    _, right = new_key(client, Scope.OPTIMIZE)
+    whole = right["authorization"].removeprefix("Bearer ")
+    details = []
+    for text in (whole, UNKNOWN):
+        part = text[CUTS[cut]]
+        response = client.get("/v1/devices", headers={"authorization": f"Bearer {part}"})
+        assert response.status_code == 401
+        details.append(response.json()["detail"])
+    told = details[0]
+    assert "no whole key: one is ww_, 12 digits of 0-9a-f, _ and 64 more digits" in told
+    assert "80 characters in all" in told
+    assert told.endswith(f"has {len(part)}")
+    # Of a key that there is no more is said than of one that there isn't, and none of it.
+    assert details[0] == details[1]
+    assert whole[3:15] not in told
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ([("authorization", "Basic d3c6d3c=")], "not of the scheme Bearer: send Authorization"),
+        ([("authorization", UNKNOWN)], "not of the scheme Bearer"),
+        ([("authorization", f"Bearer {UNKNOWN}")] * 2, "there are 2 Authorization headers"),
+        ([("authorization", f"Bearer {UNKNOWN.upper()}")], "no whole key: one is ww_"),
+        ([("authorization", f"Bearer {UNKNOWN}0")], "has 81"),
+        ([], "a key is needed: send Authorization: Bearer ww_"),
+    ],
+)
+def test_what_is_wrong_with_a_header_is_told(
+    client: TestClient, headers: list[tuple[str, str]], words: str
+) -> None:
+    response = client.get("/v1/devices", headers=httpx2.Headers(headers))
+    assert response.status_code == 401
+    assert words in response.json()["detail"]
+
+
+def test_what_a_whole_key_looks_like_is_what_keys_look_like() -> None:
+    key = written(new_id(), new_secret())
+    assert len(key) == KEY_LENGTH
+    prefix, id_digits, secret_digits = re.findall(r"^(\w+_),|(\d+) digits|and (\d+)", KEY_WORDS)
+    shape = f"{prefix[0]}[0-9a-f]{{{id_digits[1]}}}_[0-9a-f]{{{secret_digits[2]}}}"
+    assert re.fullmatch(shape, key)
 
 
 def test_an_ended_key_is_told_so_only_by_its_secret(client: TestClient) -> None:
