@@ -16,7 +16,7 @@ from app.answering import Answering
 from app.answers import warm
 from app.api import errors
 from app.api.access import AccessTable
-from app.api.documents import openapi
+from app.api.documents import openapi, statuses
 from app.api.guards import BodyGuard, CallerGuard
 from app.api.head import HeadAsGet
 from app.api.kept import KeptAnswers
@@ -134,6 +134,12 @@ def create_app(
     app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)
     table = AccessTable(app.routes, opened=["/metrics"] if settings.metrics_open else [])
+    metrics.expect_requests(
+        (method, entry.path, status)
+        for entry in table.entries
+        for method in entry.methods - {"HEAD"}
+        for status in statuses(entry, settings)
+    )
     app.add_middleware(
         RequestObserver, table=table, metrics=metrics, access_log=settings.access_log
     )

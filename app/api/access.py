@@ -35,12 +35,14 @@ def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A route and the scope it needs."""
+    """A route, the scope it needs, whether it takes a body, and the statuses it declares."""
 
     path: str
     pattern: re.Pattern[str]
     methods: frozenset[str]
     scope: Scope | None
+    has_body: bool = False
+    statuses: frozenset[int] = frozenset()
 
 
 class AccessTable:
@@ -78,4 +80,11 @@ def _entry(route: Any, opened: Sequence[str]) -> Entry:
             f"{route.path} says not which scope it needs: @needs(...) on its endpoint does"
         )
     scope = PUBLIC if route.path in opened else getattr(route.endpoint, _DECLARATION)
-    return Entry(route.path, route.path_regex, methods_of(route), scope)
+    return Entry(
+        route.path,
+        route.path_regex,
+        methods_of(route),
+        scope,
+        has_body=route.body_field is not None,
+        statuses=frozenset({route.status_code or 200, *map(int, route.responses)}),
+    )

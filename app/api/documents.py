@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.api.access import AccessTable
+from app.api.access import AccessTable, Entry
 from app.api.guards import checks_hosts
 from app.problem_documents import (
     BAD_HOST,
@@ -98,21 +98,34 @@ def _complete(operation: dict[str, Any], scope: str | None, settings: Settings) 
     responses = operation["responses"]
     if "HTTPValidationError" in str(responses.get("422", "")):
         del responses["422"]
-    kinds = [*OF_EVERY_ROUTE]
-    if checks_hosts(settings):
-        kinds.append(BAD_HOST)
-    if "requestBody" in operation:
-        kinds += OF_A_BODY
     if scope is not None:
         required: list[dict[str, list[str]]] = [{KEY_SCHEME: [str(scope)]}]
         operation["security"] = required if settings.keys_required else [{}, *required]
-        kinds += OF_A_SCOPE
+    kinds = _shared(scope, "requestBody" in operation, settings)
     for status in dict.fromkeys(str(kind.status) for kind in kinds):
         named = kinds_of(responses.get(status, {}))
         added = [kind for kind in kinds if str(kind.status) == status]
         if named or status not in responses:
             responses[status] = _response([*named, *added])
     operation["responses"] = dict(sorted(responses.items()))
+
+
+def statuses(entry: Entry, settings: Settings) -> frozenset[int]:
+    """The statuses that the document names for a route, without making the document."""
+    shared = _shared(entry.scope, entry.has_body, settings)
+    return entry.statuses | {kind.status for kind in shared}
+
+
+def _shared(scope: str | None, has_body: bool, settings: Settings) -> list[ProblemKind]:
+    """The kinds of problems that a route need not name: those of all that are like it."""
+    kinds = [*OF_EVERY_ROUTE]
+    if checks_hosts(settings):
+        kinds.append(BAD_HOST)
+    if has_body:
+        kinds += OF_A_BODY
+    if scope is not None:
+        kinds += OF_A_SCOPE
+    return kinds
 
 
 def kinds_of(response: dict[str, Any]) -> list[ProblemKind]:
