@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from typing import Any
@@ -81,6 +82,10 @@ def serve(settings: Settings, listener: socket.socket, **parts: Any) -> None:
             ws="none",
             timeout_graceful_shutdown=CONNECTIONS_S,
         )
+        # What is loaded by now stays. A full collection, which a large body brings about, would
+        # walk over all of it and stop the event loop for some 60 ms.
+        gc.collect()
+        gc.freeze()
         _Server(config, app).run(sockets=[listener])
     except KeyboardInterrupt:
         log.info("stopped")

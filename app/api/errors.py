@@ -16,7 +16,6 @@ from app.errors import Unavailable
 from app.problem_documents import (
     BAD_METHOD,
     KINDS,
-    MALFORMED,
     NOT_FOUND,
     document,
     from_exception,
@@ -59,8 +58,6 @@ async def _on_http(request: Request, error: Exception) -> Response:
             allowed = _methods_at(request)
             problem = document(BAD_METHOD, f"{where}: this route takes {allowed}")
             return problem_response(problem, headers={"Allow": allowed})
-        case 400:
-            problem = document(MALFORMED, "the body must be JSON and could not be read as such")
         case status:
             kind = next((kind for kind in KINDS if kind.status == status), None)
             if kind is None:
@@ -80,10 +77,6 @@ def _methods_at(request: Request) -> str:
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     faults = error.errors()
-    broken = next((fault for fault in faults if fault["type"] == "json_invalid"), None)
-    if broken is not None:
-        reason = broken.get("ctx", {}).get("error", "it could not be read")
-        return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
     # FastAPI's paths begin with where in the request the value was, `body` or `query`; a route's
     # parameter of that name has the model.
     model = get_type_hints(request.scope["endpoint"])[faults[0]["loc"][0]]

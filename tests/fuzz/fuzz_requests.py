@@ -47,7 +47,7 @@ with atheris.instrument_imports(include=["app", "solver"]):
         SimulateRequest,
         VerificationRequest,
     )
-    from app.strict_json import Refused, load, refusal_of
+    from app.strict_json import Refused, load, parse
     from solver.constraints import Constraints
     from solver.errors import InvalidInput
     from solver.objective import Pareto, objective_from_dict
@@ -88,13 +88,10 @@ VALUES = (
 
 def answer_to(body: bytes, request: type[BaseModel]) -> ProblemDocument | None:
     """What the edge says to a body: a document, or None for one it would answer."""
-    refusal = refusal_of(body)
-    if refusal is not None:
-        return document(MALFORMED, refusal)
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        return document(MALFORMED, str(error))
+        value = parse(body)
+    except Refused as refused:
+        return document(MALFORMED, str(refused))
     try:
         asked = request.model_validate(value, from_attributes=True)
     except ValidationError as error:

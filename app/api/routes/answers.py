@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from app import answers
 from app.api.access import needs
+from app.api.bodies import ParsedRoute
 from app.api.deps import ArrivedDep, ServicesDep
 from app.api.documents import problems
 from app.api.kept import addressed_response
@@ -25,7 +26,7 @@ IF_NONE_MATCH = header_parameter(
 )
 NOT_KEPT = ((b"cache-control", b"no-store"),)
 
-router = APIRouter(prefix="/v1", tags=["answers"])
+router = APIRouter(prefix="/v1", tags=["answers"], route_class=ParsedRoute)
 
 
 @router.post(

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from app.api.access import needs
+from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
 from app.api.ndjson import NdjsonResponse, as_completed
 from app.keys import Scope
@@ -30,7 +31,7 @@ LINES: dict[int | str, dict[str, Any]] = {
     }
 }
 
-router = APIRouter(tags=["answers"])
+router = APIRouter(tags=["answers"], route_class=ParsedRoute)
 
 
 @router.post(

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app import answers
 from app.api.access import needs
+from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
 from app.api.request_headers import (
@@ -43,7 +44,7 @@ from kernels.verify import require_gpu
 from solver.config import Config
 from solver.question import Question
 
-router = APIRouter(prefix="/v1/verifications", tags=["verifications"])
+router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_class=ParsedRoute)
 
 
 @router.post(
