@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 
 from prometheus_client import (
     CollectorRegistry,
@@ -40,6 +41,18 @@ REFUSALS = (
     "requests_per_minute",
     "gpu_seconds_per_day",
 )
+
+
+class Drop(StrEnum):
+    """Why a connection was refused or ended."""
+
+    TOO_MANY = "too_many"
+    LARGE_HEAD = "large_head"
+    SLOW_HEAD = "slow_head"
+    SLOW_BODY = "slow_body"
+    UNREAD = "unread"
+
+
 VERDICTS = (
     ("passed", ""),
     *(("failed", str(reason)) for reason in Reason),
@@ -90,6 +103,12 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        self._dropped = Counter(
+            "warpwright_dropped_connections",
+            "Connections refused, or ended for what their callers did not send or read",
+            ("reason",),
+            registry=self.registry,
+        )
         self.gpu_seconds = Counter(
             "warpwright_gpu_seconds",
             "Time that launches took of the GPU",
@@ -121,6 +140,8 @@ class Metrics:
             self.proofs.labels(status)
         for reason in REFUSALS:
             self.refused.labels(reason)
+        for drop in Drop:
+            self._dropped.labels(drop)
         for verdict in VERDICTS:
             self.verifications.labels(*verdict)
 
@@ -154,6 +175,10 @@ class Metrics:
     def count_answer(self, source: str) -> None:
         """One of SOURCES."""
         self._answers_by[source].inc()
+
+    def count_drop(self, reason: Drop) -> None:
+        """A connection that was refused or ended."""
+        self._dropped.labels(reason).inc()
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
         """A number that is read when /metrics is; NaN while the database can't be asked."""

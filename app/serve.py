@@ -12,7 +12,9 @@ from fastapi import FastAPI
 
 from app import logs
 from app.errors import AddressInUse
+from app.http_protocol import protocol
 from app.main import create_app
+from app.metrics import Drop
 from app.services import Services
 from app.settings import Settings, unknown_variables
 from app.store.database import Database
@@ -76,6 +78,7 @@ def serve(settings: Settings, listener: socket.socket, **parts: Any) -> None:
         app = create_app(settings, database, **parts)
         config = uvicorn.Config(
             app,
+            http=protocol(settings, lambda reason: _count_drop(app, reason)),
             log_config=None,  # its logs go where ours do
             access_log=False,  # app.api.observe writes it
             server_header=False,
@@ -91,6 +94,11 @@ def serve(settings: Settings, listener: socket.socket, **parts: Any) -> None:
         log.info("stopped")
     finally:
         database.close()
+
+
+def _count_drop(app: FastAPI, reason: Drop) -> None:
+    services: Services = app.state.services
+    services.metrics.count_drop(reason)
 
 
 class _Server(uvicorn.Server):

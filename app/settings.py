@@ -73,6 +73,15 @@ class Settings(BaseModel):
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
     )
+    head_deadline_s: float = Field(
+        10.0, gt=0, le=3600, description="longest time for a request's line and headers to arrive"
+    )
+    write_deadline_s: float = Field(
+        60.0, gt=0, le=3600, description="how long a caller may leave unread what is sent to it"
+    )
+    connections: int = Field(
+        512, ge=1, le=1_000_000, description="open connections; further ones get 503"
+    )
     require_keys: Literal["auto", "always"] = Field(
         "auto", description="auto: unless bound to loopback; always: there too, as behind a proxy"
     )

@@ -12,6 +12,8 @@ from contextlib import closing, contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from app.http_protocol import protocol
+from app.metrics import Metrics
 from app.serve import address_of, listen
 from app.services import Services
 
@@ -21,7 +23,14 @@ def serving(app: FastAPI) -> Iterator[int]:
     """Start an application and serve it on a free port, which is what this gives."""
     listener = listen(app.state.settings.model_copy(update={"port": 0}))
     _, port = address_of(listener)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))
+    config = uvicorn.Config(
+        app,
+        http=protocol(app.state.settings, lambda reason: metrics_of(app).count_drop(reason)),
+        log_config=None,
+        access_log=False,
+        ws="none",
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -39,6 +48,11 @@ def services_of(app: FastAPI) -> Services:
     """What a started application works with."""
     services: Services = app.state.services
     return services
+
+
+def metrics_of(app: FastAPI) -> Metrics:
+    """What a started application counts."""
+    return services_of(app).metrics
 
 
 @contextmanager

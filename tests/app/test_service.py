@@ -117,6 +117,15 @@ def test_a_killed_service_leaves_no_process_behind() -> None:
         assert_gone(family)
 
 
+def test_a_started_service_gives_up_half_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPWRIGHT_HEAD_DEADLINE_S", "0.5")
+    with serving("--workers", "1") as (_, port):
+        wait_until_ready(port)
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as asked:
+            asked.sendall(b"GET /healthz HTTP/1.1\r\n")
+            assert asked.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
 def test_a_port_in_use_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
