@@ -149,7 +149,7 @@ class _Protocol(HttpToolsProtocol):
             self._reading = None
 
     def _watch_reading(self) -> None:
-        """Have the timer that what is awaited of the caller needs, from when it began to be."""
+        """Set the timer for what is awaited of the caller, unless it runs; stop it for nothing."""
         deadline_s = self._awaited_within_s()
         if deadline_s is None:
             self._stop_reading_timer()

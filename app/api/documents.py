@@ -46,7 +46,8 @@ OF_A_BODY = (MALFORMED, SLOW_BODY, TOO_LARGE, NOT_JSON, INVALID)
 
 WORDS = (
     "Units are part of the fields' names. Unknown fields and parameters are refused. Errors are "
-    "problem documents (RFC 9457). What takes GET takes HEAD."
+    "problem documents (RFC 9457). What takes GET takes HEAD. What is no whole request, and a "
+    "connection too many, gets 400, 408, 431 or 503 in plain text, whatever its address."
 )
 
 
