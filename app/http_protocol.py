@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, ClassVar
@@ -71,7 +72,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        _bound(transport.get_extra_info("socket"), self.settings.write_deadline_s)
+        bound_kernel(transport.get_extra_info("socket"), self.settings.write_deadline_s)
         if len(self.connections) > self.settings.connections:
             self._refuse(Drop.TOO_MANY, HTTPStatus.SERVICE_UNAVAILABLE, "Too many connections.")
         else:
@@ -209,12 +210,13 @@ class _Protocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def _bound(connection: socket.socket, write_deadline_s: float) -> None:
+def bound_kernel(connection: socket.socket, write_deadline_s: float) -> None:
     """Bound what the kernel holds for a caller that does not read, and for how long it holds what
     a caller that is no longer there does not confirm.
     """
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        # Twice: where both would hold, the protocol is to know of it first, and count it.
-        timeout_ms = max(1, round(2e3 * write_deadline_s))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+    with suppress(OSError):  # macOS: of a caller that has gone already
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            # Twice: where both would hold, the protocol is to know of it first, and count it.
+            timeout_ms = max(1, round(2e3 * write_deadline_s))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)

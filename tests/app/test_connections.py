@@ -16,6 +16,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.event_streams import EventStreams
+from app.http_protocol import SEND_BUFFER_BYTES, bound_kernel
 from app.metrics import Drop
 from app.store.job import JobEvent
 from tests.app.conftest import application
@@ -341,3 +342,15 @@ def test_one_connection_too_many_is_told_so_and_the_others_go_on(live: Live) -> 
     finally:
         for asked in kept:
             asked.close()
+
+
+def test_what_the_kernel_holds_for_a_caller_is_bounded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()), server.accept()[0] as accepted:
+            bound_kernel(accepted, 60.0)
+            held = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+            assert SEND_BUFFER_BYTES <= held <= 2 * SEND_BUFFER_BYTES
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                timeout_ms = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+                assert timeout_ms == 120_000
+        bound_kernel(accepted, 60.0)  # one that has gone
