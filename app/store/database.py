@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
-    ArgumentError,
     DataError,
     DBAPIError,
     IntegrityError,
@@ -31,7 +30,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.pool import QueuePool
 
 from app.errors import EnvironmentLacks, StoreUnavailable
-from solver.errors import InvalidInput
+from app.store.urls import database_url, shown_url
 
 BUSY_TIMEOUT_S = 5.0
 """How long a statement waits for another's lock, and a connection for PostgreSQL's answer."""
@@ -42,25 +41,6 @@ damaged or read-only, a server that does not answer."""
 
 SERVICE_LOCK = 0x57617270777269  # "Warpwri", PostgreSQL's advisory locks go by number
 LOCK_POLL_S = 0.1
-
-
-def database_url(value: str) -> URL:
-    """The URL of a setting; InvalidInput for another database than the two.
-
-    ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``postgresql://user:password@host/name``.
-    """
-    try:
-        url = make_url(value)
-    except ArgumentError:
-        raise InvalidInput("database", "must be a URL, as sqlite:///jobs.db") from None
-    kind = url.get_backend_name()
-    if kind == "postgresql":
-        return url.set(drivername="postgresql+psycopg")
-    if kind != "sqlite":
-        raise InvalidInput("database", f"must be sqlite or postgresql, got {kind}")
-    if not url.database or url.database == ":memory:":
-        raise InvalidInput("database", "must name a file: what is kept must outlive the service")
-    return url
 
 
 class Database:
@@ -88,7 +68,7 @@ class Database:
     @property
     def shown(self) -> str:
         """The URL without its password."""
-        return self.url.render_as_string(hide_password=True)
+        return shown_url(self.url)
 
     @property
     def absent(self) -> bool:
