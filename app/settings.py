@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -12,11 +13,13 @@ from pydantic_core import PydanticCustomError
 
 from app.schemas.faults import shown
 from app.store.urls import database_url, default_url, shown_url
+from kernels.cache import default_folder
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
-ELSEWHERE = ("CACHE",)
-"""Variables under the prefix that other layers read: the kernel cache's folder."""
+ELSEWHERE: Mapping[str, Callable[[], Any]] = {"CACHE": default_folder}
+"""Variables under the prefix that other layers read, and what each comes to: the kernel cache's
+folder."""
 
 
 class Settings(BaseModel):
@@ -108,9 +111,23 @@ class Settings(BaseModel):
         return value
 
     def to_dict(self) -> dict[str, Any]:
-        """What holds, as JSON-ready values; the database's password is hidden."""
+        """What holds, as JSON-ready values, other layers' variables included; the database's
+        password is hidden."""
         database = shown_url(database_url(self.database))
-        return {**self.model_dump(mode="json"), "database": database}
+        elsewhere = {name.lower(): str(value()) for name, value in ELSEWHERE.items()}
+        return {**self.model_dump(mode="json"), "database": database, **elsewhere}
+
+    def resolved(self) -> dict[str, str]:
+        """What each ``auto`` comes to, by the setting's name."""
+        return {
+            "require_keys": "needed" if self.keys_required else "not needed",
+            "log_format": "json" if self.logs_as_json else "text",
+        }
+
+    @property
+    def logs_as_json(self) -> bool:
+        """Whether a line of the log is JSON, which says so of this process's standard error."""
+        return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
 
     @property
     def keys_required(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fastapi.testclient import TestClient
@@ -12,7 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from app.cli.main import main
 from app.main import create_app
-from app.settings import PREFIX, Settings
+from app.settings import ELSEWHERE, PREFIX, Settings
 from app.store.database import Database
 from tests.app.key_tools import services_of
 from tests.app.test_access import CLOSED, OPEN, TABLE
@@ -123,6 +124,69 @@ def test_what_would_hold_is_shown_and_nothing_started(
     monkeypatch.setenv("WARPWRIGHT_REQUIRE_KEYS", "never")
     assert main(["serve", "--check", "--json"]) == 2
     assert "WARPWRIGHT_REQUIRE_KEYS" in capsys.readouterr().out
+
+
+LONG = "sqlite:////" + "/".join(f"folder_{i:02}" for i in range(40)) + "/file.db"
+
+
+def test_every_setting_is_shown_whole_however_narrow_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {
+        "ALLOWED_HOSTS": "a.example,b.example",
+        "DATABASE": LONG,
+        "CACHE": "/" + "c" * 300 + ".0",
+        "ANSWER_CACHE_BYTES": "12345678",
+        "BODY_DEADLINE_S": "1234.5678",
+        "METRICS_OPEN": "true",
+    }
+    monkeypatch.setenv("COLUMNS", "20")
+    for name, value in changed.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    assert main(["serve", "--check"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert set(shown) == {name.lower() for name in (*Settings.model_fields, *ELSEWHERE)}
+    for name, value in changed.items():
+        assert shown[name.lower()] == value
+    assert shown["solve_deadline_s"] == "60"
+
+
+@pytest.mark.parametrize(
+    ("variables", "keys"),
+    [
+        ({}, "not needed"),
+        ({"HOST": "0.0.0.0"}, "needed"),
+        ({"REQUIRE_KEYS": "always"}, None),
+    ],
+)
+def test_what_auto_comes_to_is_shown(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    keys: str | None,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    automatic = {
+        name
+        for name, field in Settings.model_fields.items()
+        if "auto" in get_args(field.annotation)
+    }
+    assert main(["serve", "--check", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert set(record["resolved"]) == automatic
+    assert main(["serve", "--check"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["require_keys"] == ("always" if keys is None else f"auto: {keys}")
+    assert shown["log_format"] == "auto: json"  # standard error is no terminal here
+
+
+def test_a_variable_that_nothing_reads_is_told_by_the_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_PROT", "1")
+    assert main(["serve", "--check"]) == 0
+    assert "nothing reads WARPWRIGHT_PROT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
