@@ -76,13 +76,14 @@ class Database:
         return self.is_sqlite and not self._file.exists()
 
     def open(self) -> None:
-        """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
-        where this can't be done, for a database of a newer program too."""
+        """Make the file, its owner's alone, with its folder, and bring the tables to the present.
+        Raises EnvironmentLacks where this can't be done, for a database of a newer program too."""
         from alembic.util import CommandError  # slow to import, and only a start needs it
 
         try:
             if self.is_sqlite:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
+                _make_private(self._file)
             migrate(self._engine)
             if self.is_sqlite:
                 self._identity = _identity(self._file)
@@ -148,6 +149,16 @@ class Database:
             same = False
         if not same:
             raise StoreUnavailable(f"the database can't be used: {self._file} is gone")
+
+
+def _make_private(file: Path) -> None:
+    """An empty file that its owner alone may read, where there is none: SQLite would make one by
+    the umask. It gives its journals (-wal, -shm) the permissions of the file they belong to.
+
+    One that is there is not even opened: closing it would let go of this process's locks on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _identity(file: Path) -> tuple[int, int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -103,3 +106,43 @@ def test_migrations_lead_to_the_tables(database: Database) -> None:
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Permissions of a folder's files."""
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_every_file_that_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    with closing(Database(f"sqlite:///{tmp_path}/jobs.db")) as database:
+        database.open()
+        database.hold()
+        with database.write() as connection:
+            connection.exec_driver_sql("DELETE FROM jobs")
+        assert modes(tmp_path) == dict.fromkeys(
+            ("jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db.service"), 0o600
+        )
+
+
+def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.db"
+    file.touch()
+    file.chmod(0o640)
+    with closing(Database(f"sqlite:///{file}")) as database:
+        database.open()
+        assert modes(tmp_path)["jobs.db"] == 0o640
+
+
+def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs.db"
+    folder.mkdir()
+    with pytest.raises(EnvironmentLacks, match=r"jobs\.db"):
+        Database(f"sqlite:///{folder}").open()
