@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import os
 import random
+import signal
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,7 +18,7 @@ from sqlalchemy import select
 from app.store.database import Database
 from app.store.tables import jobs, launches
 from tests.app.faults import planted_work
-from tests.app.faults.running import Running, Stream, body, until
+from tests.app.faults.running import Running, Stream, body, descendants, until
 
 KILLS_SHORT, KILLS_LONG = 3, 50
 JOBS_PER_KILL = 4
@@ -84,6 +86,27 @@ def test_a_stop_lets_the_running_job_end_and_the_next_service_does_the_rest(
         again = Stream(service, second, after=1)
         assert [data.get("status") for _, _, data in again.events()][-1] == "passed"
         assert service.job(second)["attempts"] == service.job(first)["attempts"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_lets_the_running_job_end(
+    running: Running, number: signal.Signals
+) -> None:
+    with running as service:
+        job_id = service.submit(body(2000))["id"]
+        until(lambda: len(planted_work.read()) == 1)
+        assert service.process is not None
+        family = descendants(service.process.pid)
+        assert len(family) >= 3  # a solver process, the GPU's worker, multiprocessing's tracker
+        service.signal_group(number)
+        until(lambda: "Shutting down" in service.log)
+        service.signal_group(signal.SIGTERM)  # an impatient one changes nothing
+        assert set(family) <= set(descendants(service.process.pid))
+        service.wait()
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in family))
+        service.start()
+        assert service.job(job_id)["status"] == "passed"
+        assert service.job(job_id)["attempts"] == 1
 
 
 def test_a_service_killed_three_times_loses_and_doubles_nothing(running: Running) -> None:
