@@ -121,10 +121,14 @@ class GpuQueue:
         if self._thread.is_alive():
             self._thread.join(deadline_s)
         if self._thread.is_alive():
-            self._given_up.set()
-            self._worker.halt()
+            self.give_up()
             self._thread.join(REAP_S)
         self._worker.close()
+
+    def give_up(self) -> None:
+        """End the running job's process, so that it is queued again; for when all is to end."""
+        self._given_up.set()
+        self._worker.halt()
 
     def _work(self) -> None:
         while not self._stopping.is_set():

@@ -35,7 +35,10 @@ def configure(settings: Settings) -> None:
     handler.addFilter(add_context)
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(settings.log_level.upper())
+    level = getattr(logging, settings.log_level.upper())
+    root.setLevel(level)
+    if level > logging.DEBUG:  # it tells at each start how it reaches a database
+        logging.getLogger("alembic").setLevel(max(level, logging.WARNING))
 
 
 class JsonFormatter(logging.Formatter):

@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return code
         except (BrokenPipeError, OutputLost):
             raise
-        except SystemExit:  # --help and --version leave once they have printed
-            return OK
+        except SystemExit as leaving:  # --help and --version, and a server that can't start
+            return leaving.code if isinstance(leaving.code, int) else OK
         except Exception as error:
             return _fail(error, session)
     except KeyboardInterrupt:

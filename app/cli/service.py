@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from app.cli.arguments import add_json, bounded
-from app.cli.session import OK, Session
+from app.cli.session import INTERRUPTED, OK, Session
 
 
 def add_commands(commands: Any) -> None:
@@ -30,9 +31,12 @@ def add_commands(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    """``warpwright serve``; settings it does not name come from WARPWRIGHT_* variables."""
+    """``warpwright serve``; settings it does not name come from WARPWRIGHT_* variables.
+
+    Exits 0 after SIGTERM, by which service managers stop what they started, 130 after SIGINT.
+    """
     # Here, not above: FastAPI and all it brings would hold up every other command.
-    from app.serve import address_of, listen, serve
+    from app.serve import address_of, listen, serve, url_of
     from app.settings import load_settings, unknown_variables
 
     settings = load_settings(host=arguments.host, port=arguments.port, workers=arguments.workers)
@@ -44,12 +48,14 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         return OK
     listener = listen(settings)
     host, port = address_of(listener)
-    session.emit(
-        {"host": host, "port": port},
-        lambda console: console.print(f"http://{host}:{port}/docs   Stop: Ctrl-C"),
+    body = {"host": host, "port": port}
+    words = f"{url_of(listener)}/docs   Stop: Ctrl-C"
+    ended = serve(
+        settings,
+        listener,
+        on_start=lambda: session.emit(body, lambda console: console.print(words, soft_wrap=True)),
     )
-    serve(settings, listener)
-    return OK
+    return INTERRUPTED if ended is signal.SIGINT else OK
 
 
 def _show_settings(console: Console, record: dict[str, Any]) -> None:

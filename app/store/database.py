@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import threading
 import time
@@ -38,6 +39,8 @@ BUSY_TIMEOUT_S = 5.0
 _DEFECTS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
 """Statements that are wrong. Every other failure is the database's: a file that is locked, full,
 damaged or read-only, a server that does not answer."""
+
+log = logging.getLogger(__name__)
 
 SERVICE_LOCK = 0x57617270777269  # "Warpwri", PostgreSQL's advisory locks go by number
 LOCK_POLL_S = 0.1
@@ -170,12 +173,18 @@ def migrate(engine: Engine) -> None:
     """Bring a database to the present tables; one that is newer than this program is refused."""
     from alembic import command
     from alembic.config import Config
+    from alembic.migration import MigrationContext
 
     config = Config()
     config.set_main_option("script_location", "app.store:migrations")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
+        context = MigrationContext.configure(connection)
+        before = context.get_current_revision()
         command.upgrade(config, "head")
+        after = context.get_current_revision()
+    if before != after:
+        log.info("the database's tables went from version %s to %s", before or "none", after)
 
 
 def _engine(url: URL) -> Engine:

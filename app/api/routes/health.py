@@ -40,7 +40,7 @@ def readyz(services: ServicesDep) -> Response:
     present = services.host.gpu is not None
     body = {
         "status": "ready" if ready else "not_ready",
-        "gpu": services.host.gpu.name if services.host.gpu else "absent",
+        "gpu": services.host.gpu_name,
         "gpu_worker": gpu if present or gpu == "stopped" else "absent",
         "database": database,
         "solver_processes": services.pool.workers,

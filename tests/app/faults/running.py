@@ -49,6 +49,10 @@ class Running:
         self.process: subprocess.Popen[str] | None = None
         self.port = 0
 
+    def set(self, name: str, value: str) -> None:
+        """A variable of the processes that are started from now on."""
+        self._environment[name] = value
+
     def __enter__(self) -> Running:
         self.start()
         return self
