@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.errors import StoreUnavailable, Unavailable
+from app.restarts import pause_s
 from app.store.job import Job, Outcome
 from app.store.jobs import JobStore
-from kernels.process import REAP_S, Worker
+from kernels.process import REAP_S, OutcomeKind, Worker
 from kernels.verify import Reason
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ POLL_S = 2.0
 """How often an idle thread looks at the queue by itself: for a GPU or a database that is back."""
 RETRY_S = 0.5
 """Pause after the database could not be used."""
+START_DEADLINE_S = 60.0
+"""Longest time for a worker process to come up."""
 REPORT_S = 1.0
 """Shortest time between two events of one stage."""
 UNTOLD = Outcome("failed", "internal_error", {})
@@ -77,6 +80,10 @@ class GpuQueue:
         self._current: Job | None = None
         self._unsure = True
         """Whether the database may have running jobs that nobody runs."""
+        self._failures = 0
+        """Starts and runs of the process that failed since the last run that came to its end."""
+        self._down = False
+        """Whether jobs wait for a process that could not be started or was lost."""
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._given_up = threading.Event()
@@ -88,10 +95,19 @@ class GpuQueue:
 
     @property
     def state(self) -> str:
-        """``idle``, ``running`` or, once no job will be begun any more, ``stopped``."""
+        """``idle``, ``running``, ``restarting`` while jobs wait for a process that could not be
+        started or was lost or, once no job will be begun any more, ``stopped``.
+        """
         if self._stopping.is_set() or not self._thread.is_alive():
             return "stopped"
-        return "idle" if self._current is None else "running"
+        if self._current is not None:
+            return "running"
+        return "restarting" if self._down else "idle"
+
+    @property
+    def failures(self) -> int:
+        """Starts and runs of the process that failed one after another; 0 once a run ends."""
+        return self._failures
 
     def require_open(self) -> None:
         """Raise Unavailable where the service is stopping and takes no new jobs."""
@@ -157,14 +173,35 @@ class GpuQueue:
                 if job.ended is not None:
                     self._on_end(job, 0.0)
             self._unsure = False
-        if not self._store.waiting():
-            return None
-        gpu = self._find_gpu()
+        gpu = self._find_gpu() if self._store.waiting() else None
         if gpu is None:
+            self._down = False
+            return None
+        if not self._start_worker():
             return None
         with self._lock:
             self._current = self._store.claim(gpu)
             return self._current
+
+    def _start_worker(self) -> bool:
+        """Whether there is a process to run a job in. One that can't be started costs no job a run:
+        none is begun before."""
+        outcome = None if self._worker.running else self._worker.start(START_DEADLINE_S)
+        if outcome is None or outcome.kind is OutcomeKind.OK:
+            self._down = False
+            return True
+        if not self._stopping.is_set():
+            self._pause(f"the GPU's worker process did not start: {outcome.message}")
+        return False
+
+    def _pause(self, words: str) -> None:
+        """Say that the process failed, and let some time pass before the next is started."""
+        self._failures += 1
+        self._down = True
+        pause = pause_s(self._failures)
+        log.error("%s; again in %g s", words, pause, extra={"failures": self._failures})
+        self._stopping.wait(pause)
+        self._news.set()  # the pause was long enough
 
     def _run(self, job: Job) -> None:
         begun = time.monotonic()
@@ -197,6 +234,11 @@ class GpuQueue:
             )
             if ended.ended is not None:
                 self._on_end(ended, gpu_seconds)
+        lost = outcome.reason == Reason.WORKER_LOST
+        if not lost:
+            self._failures = 0
+        elif ended is not None and ended.status != "cancelled" and not self._given_up.is_set():
+            self._pause(f"the GPU's worker process was lost in a run of job {job.id}")
 
     def _record(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
         """Write down how a run ended, however long the database can't be used."""

@@ -118,6 +118,10 @@ def _serve(connection: Connection, parent: int) -> None:
             connection.send(("error", (type(error).__name__, text, traceback.format_exc())))
 
 
+def _nothing() -> None:
+    """In the child: the answer says that it is up."""
+
+
 class Worker:
     """A spawned process that runs one call at a time; replaced after anything but OK.
 
@@ -168,6 +172,10 @@ class Worker:
             theirs.close()  # the child's end is then the only one, and its death reads as EOF
         self._process, self._connection = process, ours
         return ours
+
+    def start(self, deadline_s: float) -> Outcome:
+        """Have a process up that takes the next call warm; all but OK say why there is none."""
+        return self.call(_nothing, (), deadline_s)
 
     def call(
         self,

@@ -32,7 +32,8 @@ async def healthz() -> Response:
 @needs(PUBLIC)
 def readyz(services: ServicesDep) -> Response:
     """200 once a solver process is warm, the database is held and the GPU's queue is open, with
-    or without a GPU; `gpu` names it or is `absent`.
+    or without a GPU; `gpu` names it or is `absent`. A `gpu_worker` that is `restarting` is no
+    reason for 503: questions are answered, and verifications wait.
     """
     database = services.database.standing()
     gpu = services.gpu.state
@@ -42,6 +43,7 @@ def readyz(services: ServicesDep) -> Response:
         "status": "ready" if ready else "not_ready",
         "gpu": services.host.gpu_name,
         "gpu_worker": gpu if present or gpu == "stopped" else "absent",
+        "gpu_worker_failures": services.gpu.failures,
         "database": database,
         "solver_processes": services.pool.workers,
     }
