@@ -16,7 +16,7 @@ from typing import Any
 
 from app.errors import StoreUnavailable, Unavailable
 from app.restarts import pause_s
-from app.store.job import Job, Outcome
+from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
 from kernels.process import REAP_S, OutcomeKind, Worker
 from kernels.verify import Reason
@@ -80,6 +80,8 @@ class GpuQueue:
         self._current: Job | None = None
         self._unsure = True
         """Whether the database may have running jobs that nobody runs."""
+        self._defects = 0
+        """Looks at the queue that failed one after another, for no fault of the database."""
         self._failures = 0
         """Starts and runs of the process that failed since the last run that came to its end."""
         self._down = False
@@ -96,10 +98,13 @@ class GpuQueue:
     @property
     def state(self) -> str:
         """``idle``, ``running``, ``restarting`` while jobs wait for a process that could not be
-        started or was lost or, once no job will be begun any more, ``stopped``.
+        started or was lost, ``failing`` where a defect keeps jobs from being begun or, once none
+        will be begun any more, ``stopped``.
         """
         if self._stopping.is_set() or not self._thread.is_alive():
             return "stopped"
+        if self._defects:
+            return "failing"
         if self._current is not None:
             return "running"
         return "restarting" if self._down else "idle"
@@ -151,16 +156,20 @@ class GpuQueue:
             self._news.clear()
             try:
                 job = self._claim()
+                self._defects = 0
                 if job is not None:
                     self._run(job)
                     continue
-            except Exception as error:
+            except StoreUnavailable as error:
                 self._unsure = True  # what was committed nobody knows
-                if isinstance(error, StoreUnavailable):
-                    log.warning("no job can be begun: %s", error)
-                else:
-                    log.exception("no job can be begun")
+                log.warning("no job can be begun: %s", error)
                 self._stopping.wait(RETRY_S)
+                continue
+            except Exception:
+                self._unsure = True
+                self._defects += 1
+                log.exception("no job can be begun")
+                self._stopping.wait(pause_s(self._defects))
                 continue
             self._news.wait(POLL_S)
 
@@ -168,10 +177,10 @@ class GpuQueue:
         if not self._held():
             raise StoreUnavailable("another service holds the database, or nobody can")
         if self._unsure:
-            for job in self._store.recover():
-                log.warning("job %s was left running and is %s", job.id, job.status)
-                if job.ended is not None:
-                    self._on_end(job, 0.0)
+            for left in self._store.recover():
+                log.warning("job %s was left running and is %s", left.id, left.status)
+                if left.ended is not None:
+                    self._on_end(left, 0.0)
             self._unsure = False
         gpu = self._find_gpu() if self._store.waiting() else None
         if gpu is None:
@@ -180,8 +189,13 @@ class GpuQueue:
         if not self._start_worker():
             return None
         with self._lock:
-            self._current = self._store.claim(gpu)
-            return self._current
+            job = self._store.claim(gpu)
+            if job is None or job.ended is None:
+                self._current = job
+                return job
+        self._news.set()  # it failed unread: the next one's turn has come
+        self._on_end(job, 0.0)
+        return None
 
     def _start_worker(self) -> bool:
         """Whether there is a process to run a job in. One that can't be started costs no job a run:
@@ -207,7 +221,8 @@ class GpuQueue:
         begun = time.monotonic()
         try:
             turn = Turn(self._worker, self._deadline_s, self._reporter(job))
-            outcome = self._runners[job.kind](job, turn)
+            runner = self._runners.get(job.kind)
+            outcome = _unknown(job.kind) if runner is None else runner(job, turn)
         except Exception:
             log.exception("job %s broke off", job.id)
             outcome = UNTOLD
@@ -278,3 +293,7 @@ class GpuQueue:
                 log.exception("an event of job %s is left out", job.id)
 
         return note
+
+
+def _unknown(kind: str) -> Outcome:
+    return Outcome("failed", UNREADABLE, {"details": f"this program has no jobs of kind {kind!r}"})

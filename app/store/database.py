@@ -193,6 +193,7 @@ def _engine(url: URL) -> Engine:
         "pool_pre_ping": True,
         "pool_timeout": BUSY_TIMEOUT_S,
         "json_serializer": partial(json.dumps, allow_nan=False),  # NaN is no JSON to PostgreSQL
+        "json_deserializer": _decoded,
     }
     if url.get_backend_name() != "sqlite":
         limit_ms = int(BUSY_TIMEOUT_S * 1e3)
@@ -223,13 +224,28 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
+def _decoded(text: str | bytes) -> Any:
+    """JSON's value, or the text itself where it is none: a damaged row must not hide the others."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def is_defect(error: Exception) -> bool:
+    """Whether a statement or a value is wrong, and not the database out of reach."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error, _DEFECTS) and not error.connection_invalidated
+    return not isinstance(error, SQLAlchemyError)
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     """The driver's failures as the project's own."""
     try:
         yield
     except DBAPIError as error:
-        if isinstance(error, _DEFECTS) and not error.connection_invalidated:
+        if is_defect(error):
             raise
         raise StoreUnavailable(f"the database can't be used: {_reason(error)}") from error
     except PoolExhausted as error:

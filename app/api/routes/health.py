@@ -11,6 +11,9 @@ from app.api.responses import json_response
 from app.keys import Scope
 from app.schemas.service import Health, Ready
 
+BLOCKED = ("failing", "stopped")
+"""States of the GPU's queue in which no verification is begun, whatever its GPU does."""
+
 router = APIRouter(tags=["health"])
 
 
@@ -37,12 +40,12 @@ def readyz(services: ServicesDep) -> Response:
     """
     database = services.database.standing()
     gpu = services.gpu.state
-    ready = services.pool.ready and database == "held" and gpu != "stopped"
+    ready = services.pool.ready and database == "held" and gpu not in BLOCKED
     present = services.host.gpu is not None
     body = {
         "status": "ready" if ready else "not_ready",
         "gpu": services.host.gpu_name,
-        "gpu_worker": gpu if present or gpu == "stopped" else "absent",
+        "gpu_worker": gpu if present or gpu in BLOCKED else "absent",
         "gpu_worker_failures": services.gpu.failures,
         "database": database,
         "solver_processes": services.pool.workers,
