@@ -32,6 +32,21 @@ SETTINGS = (DOCS / "api.md").read_text("utf-8").partition("\n## Settings\n")[2]
 SERIES = r"\b(?:warpwright|process)_[a-z_]+"
 
 
+PAGES = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+SHELL = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?:warpwright|python) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_written_one_way_and_the_page_says_what_puts_them_on_the_path(
+    page: Path,
+) -> None:
+    text = page.read_text("utf-8")
+    assert set(re.findall(r"\.venv/bin/\w+", text)) <= {".venv/bin/activate"}
+    blocks = "".join(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
+    if SHELL.search(blocks):
+        assert ". .venv/bin/activate" in text
+
+
 def families(client: TestClient) -> set[str]:
     """Names of the metrics that /metrics declares, counters with their ending."""
     declared = re.findall(r"# TYPE (\S+) (\S+)", client.get("/metrics").text)
