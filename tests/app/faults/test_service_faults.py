@@ -176,7 +176,8 @@ def test_requests_that_are_cut_at_a_stop_are_one_plain_line(
         assert service.wait() == signals[0]
         assert time.monotonic() - begun_s < 20
         lines = [json.loads(line) for line in service.log.splitlines()]
-        unusual = [line for line in lines if line["level"] != "INFO"]
+        stop = [line["message"] for line in lines].index("Shutting down")
+        unusual = [line for line in lines[stop:] if line["level"] != "INFO"]
         cut = unusual.pop(0)
         assert cut["message"] == "open requests are cut: the service stops"
         assert cut["open"] == 3
