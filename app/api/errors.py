@@ -39,7 +39,8 @@ def error_response(error: Exception) -> Response:
     problem = from_exception(error)
     if problem.status == 500:
         log.error("the request failed", exc_info=error)
-    headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
+    retry_after_s = error.retry_after_s if isinstance(error, Unavailable) else None
+    headers = None if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return problem_response(problem, headers=headers)
 
 

@@ -142,6 +142,18 @@ def test_the_gpu_seconds_of_the_utc_day_are_added_up_by_key(database: Database) 
     check_quota(LOOPBACK, database, metrics, NOON)
 
 
+def test_a_quota_of_nothing_promises_nothing(client: TestClient) -> None:
+    key, headers = new_key(client, Scope.VERIFY, gpu_seconds_per_day=0.0)
+    response = client.post("/v1/verifications", json={"m": 64, "n": 64, "k": 64}, headers=headers)
+    assert response.status_code == 429
+    assert response.json()["type"] == "urn:warpwright:problem:quota-exceeded"
+    words = f"the key {key.id} may launch nothing: it has 0 GPU seconds a day"
+    assert response.json()["detail"] == words
+    assert "retry-after" not in response.headers
+    refused = services_of(client).metrics.refused
+    assert refused.labels("gpu_seconds_per_day")._value.get() >= 1
+
+
 def test_a_verification_beyond_the_quota_is_refused_over_http(client: TestClient) -> None:
     key, headers = new_key(client, Scope.VERIFY, gpu_seconds_per_day=5.0)
     response = client.post("/v1/verifications", json=QUESTION, headers=headers)
