@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     except EnvironmentLacks as error:
         print(f"error: {error}", file=sys.stderr)
         return 3
-    return 0
+    return 0  # after Ctrl-C too: make calls any other code an error
 
 
 def _ask(host: str, port: int) -> None:

@@ -26,9 +26,10 @@ from solver.errors import WarpwrightError
 
 
 class Unavailable(WarpwrightError):
-    """The service can't answer now; ``retry_after_s`` says when to try again."""
+    """The service can't answer now; ``retry_after_s`` says when to try again, None that it is of
+    no use."""
 
-    retry_after_s = 1
+    retry_after_s: int | None = 1
 
 
 class Busy(Unavailable):
@@ -50,9 +51,9 @@ class StoreUnavailable(Unavailable):
 
 
 class QuotaExceeded(Unavailable):
-    """The API key has used up what it has for the day."""
+    """The API key has used up what it has for the day, which may be nothing."""
 
-    def __init__(self, message: str, retry_after_s: int) -> None:
+    def __init__(self, message: str, retry_after_s: int | None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 

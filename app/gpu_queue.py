@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.errors import StoreUnavailable, Unavailable
-from app.store.job import Job, Outcome
+from app.restarts import pause_s
+from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
-from kernels.process import REAP_S, Worker
+from kernels.process import REAP_S, OutcomeKind, Worker
 from kernels.verify import Reason
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ POLL_S = 2.0
 """How often an idle thread looks at the queue by itself: for a GPU or a database that is back."""
 RETRY_S = 0.5
 """Pause after the database could not be used."""
+START_DEADLINE_S = 60.0
+"""Longest time for a worker process to come up."""
 REPORT_S = 1.0
 """Shortest time between two events of one stage."""
 UNTOLD = Outcome("failed", "internal_error", {})
@@ -77,6 +80,12 @@ class GpuQueue:
         self._current: Job | None = None
         self._unsure = True
         """Whether the database may have running jobs that nobody runs."""
+        self._defects = 0
+        """Looks at the queue that failed one after another, for no fault of the database."""
+        self._failures = 0
+        """Starts and runs of the process that failed since the last run that came to its end."""
+        self._down = False
+        """Whether jobs wait for a process that could not be started or was lost."""
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._given_up = threading.Event()
@@ -88,10 +97,22 @@ class GpuQueue:
 
     @property
     def state(self) -> str:
-        """``idle``, ``running`` or, once no job will be begun any more, ``stopped``."""
+        """``idle``, ``running``, ``restarting`` while jobs wait for a process that could not be
+        started or was lost, ``failing`` where a defect keeps jobs from being begun or, once none
+        will be begun any more, ``stopped``.
+        """
         if self._stopping.is_set() or not self._thread.is_alive():
             return "stopped"
-        return "idle" if self._current is None else "running"
+        if self._defects:
+            return "failing"
+        if self._current is not None:
+            return "running"
+        return "restarting" if self._down else "idle"
+
+    @property
+    def failures(self) -> int:
+        """Starts and runs of the process that failed one after another; 0 once a run ends."""
+        return self._failures
 
     def require_open(self) -> None:
         """Raise Unavailable where the service is stopping and takes no new jobs."""
@@ -121,26 +142,34 @@ class GpuQueue:
         if self._thread.is_alive():
             self._thread.join(deadline_s)
         if self._thread.is_alive():
-            self._given_up.set()
-            self._worker.halt()
+            self.give_up()
             self._thread.join(REAP_S)
         self._worker.close()
+
+    def give_up(self) -> None:
+        """End the running job's process, so that it is queued again; for when all is to end."""
+        self._given_up.set()
+        self._worker.halt()
 
     def _work(self) -> None:
         while not self._stopping.is_set():
             self._news.clear()
             try:
                 job = self._claim()
+                self._defects = 0
                 if job is not None:
                     self._run(job)
                     continue
-            except Exception as error:
+            except StoreUnavailable as error:
                 self._unsure = True  # what was committed nobody knows
-                if isinstance(error, StoreUnavailable):
-                    log.warning("no job can be begun: %s", error)
-                else:
-                    log.exception("no job can be begun")
+                log.warning("no job can be begun: %s", error)
                 self._stopping.wait(RETRY_S)
+                continue
+            except Exception:
+                self._unsure = True
+                self._defects += 1
+                log.exception("no job can be begun")
+                self._stopping.wait(pause_s(self._defects))
                 continue
             self._news.wait(POLL_S)
 
@@ -148,25 +177,52 @@ class GpuQueue:
         if not self._held():
             raise StoreUnavailable("another service holds the database, or nobody can")
         if self._unsure:
-            for job in self._store.recover():
-                log.warning("job %s was left running and is %s", job.id, job.status)
-                if job.ended is not None:
-                    self._on_end(job, 0.0)
+            for left in self._store.recover():
+                log.warning("job %s was left running and is %s", left.id, left.status)
+                if left.ended is not None:
+                    self._on_end(left, 0.0)
             self._unsure = False
-        if not self._store.waiting():
-            return None
-        gpu = self._find_gpu()
+        gpu = self._find_gpu() if self._store.waiting() else None
         if gpu is None:
+            self._down = False
+            return None
+        if not self._start_worker():
             return None
         with self._lock:
-            self._current = self._store.claim(gpu)
-            return self._current
+            job = self._store.claim(gpu)
+            if job is None or job.ended is None:
+                self._current = job
+                return job
+        self._news.set()  # it failed unread: the next one's turn has come
+        self._on_end(job, 0.0)
+        return None
+
+    def _start_worker(self) -> bool:
+        """Whether there is a process to run a job in. One that can't be started costs no job a run:
+        none is begun before."""
+        outcome = None if self._worker.running else self._worker.start(START_DEADLINE_S)
+        if outcome is None or outcome.kind is OutcomeKind.OK:
+            self._down = False
+            return True
+        if not self._stopping.is_set():
+            self._pause(f"the GPU's worker process did not start: {outcome.message}")
+        return False
+
+    def _pause(self, words: str) -> None:
+        """Say that the process failed, and let some time pass before the next is started."""
+        self._failures += 1
+        self._down = True
+        pause = pause_s(self._failures)
+        log.error("%s; again in %g s", words, pause, extra={"failures": self._failures})
+        self._stopping.wait(pause)
+        self._news.set()  # the pause was long enough
 
     def _run(self, job: Job) -> None:
         begun = time.monotonic()
         try:
             turn = Turn(self._worker, self._deadline_s, self._reporter(job))
-            outcome = self._runners[job.kind](job, turn)
+            runner = self._runners.get(job.kind)
+            outcome = _unknown(job.kind) if runner is None else runner(job, turn)
         except Exception:
             log.exception("job %s broke off", job.id)
             outcome = UNTOLD
@@ -193,6 +249,11 @@ class GpuQueue:
             )
             if ended.ended is not None:
                 self._on_end(ended, gpu_seconds)
+        lost = outcome.reason == Reason.WORKER_LOST
+        if not lost:
+            self._failures = 0
+        elif ended is not None and ended.status != "cancelled" and not self._given_up.is_set():
+            self._pause(f"the GPU's worker process was lost in a run of job {job.id}")
 
     def _record(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
         """Write down how a run ended, however long the database can't be used."""
@@ -232,3 +293,7 @@ class GpuQueue:
                 log.exception("an event of job %s is left out", job.id)
 
         return note
+
+
+def _unknown(kind: str) -> Outcome:
+    return Outcome("failed", UNREADABLE, {"details": f"this program has no jobs of kind {kind!r}"})

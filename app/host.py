@@ -24,6 +24,11 @@ class Host:
     profile: str | None
 
     @property
+    def gpu_name(self) -> str:
+        """The GPU's name, or ``absent``."""
+        return "absent" if self.gpu is None else self.gpu.name
+
+    @property
     def device(self) -> str:
         """The profile to answer for when a question names none: this GPU's, where a kernel
         family runs on it.

@@ -22,6 +22,12 @@ from app.store import ANONYMOUS
 ID_BYTES = 6
 SECRET_BYTES = 32
 KEY = re.compile(rf"ww_([0-9a-f]{{{2 * ID_BYTES}}})_([0-9a-f]{{{2 * SECRET_BYTES}}})")
+KEY_LENGTH = len("ww_") + 2 * ID_BYTES + len("_") + 2 * SECRET_BYTES
+KEY_WORDS = (
+    f"ww_, {2 * ID_BYTES} digits of 0-9a-f, _ and {2 * SECRET_BYTES} more digits, "
+    f"{KEY_LENGTH} characters in all"
+)
+"""What a whole key looks like, the same for every one."""
 
 
 class Scope(StrEnum):

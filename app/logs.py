@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -31,15 +30,15 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, default=str)
 
 def configure(settings: Settings) -> None:
     """Send every log to standard error in the settings' form, from their level on."""
-    as_json = settings.log_format == "json" or (
-        settings.log_format == "auto" and not sys.stderr.isatty()
-    )
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    handler.setFormatter(JsonFormatter() if settings.logs_as_json else TextFormatter())
     handler.addFilter(add_context)
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(settings.log_level.upper())
+    level = getattr(logging, settings.log_level.upper())
+    root.setLevel(level)
+    if level > logging.DEBUG:  # it tells at each start how it reaches a database
+        logging.getLogger("alembic").setLevel(max(level, logging.WARNING))
 
 
 class JsonFormatter(logging.Formatter):

@@ -16,8 +16,9 @@ from app.answering import Answering
 from app.answers import warm
 from app.api import errors
 from app.api.access import AccessTable
-from app.api.documents import openapi
+from app.api.documents import openapi, statuses
 from app.api.guards import BodyGuard, CallerGuard
+from app.api.head import HeadAsGet
 from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
@@ -128,10 +129,17 @@ def create_app(
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.
     app.add_middleware(KeptAnswers)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyGuard, settings=settings, limits={batch.PATH: settings.batch_body_bytes})
     app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)
     table = AccessTable(app.routes, opened=["/metrics"] if settings.metrics_open else [])
+    metrics.expect_requests(
+        (method, entry.path, status)
+        for entry in table.entries
+        for method in entry.methods - {"HEAD"}
+        for status in statuses(entry, settings)
+    )
     app.add_middleware(
         RequestObserver, table=table, metrics=metrics, access_log=settings.access_log
     )

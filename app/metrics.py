@@ -1,9 +1,14 @@
-"""What the service counts, in Prometheus' text format under /metrics."""
+"""What the service counts, in Prometheus' text format under /metrics.
+
+Every series whose labels are known is there from the start, at 0: of one that appears with its
+first event, ``rate`` and ``increase`` never see that event.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from enum import StrEnum
 
 from prometheus_client import (
     CollectorRegistry,
@@ -11,13 +16,48 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
 from app.errors import StoreUnavailable
 from app.store.job import Job
+from kernels.verify import Reason
+
+# They would stand beside every series, with the time at which this process made it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 SOURCES = ("hit", "joined", "miss")
+STAGES = ("pick", "proof")
+PROOFS = ("optimal", "timeout", "not_requested")
+REFUSALS = (
+    "missing",
+    "malformed",
+    "unknown",
+    "wrong",
+    "expired",
+    "revoked",
+    "scope",
+    "requests_per_minute",
+    "gpu_seconds_per_day",
+)
+
+
+class Drop(StrEnum):
+    """Why a connection was refused or ended."""
+
+    TOO_MANY = "too_many"
+    LARGE_HEAD = "large_head"
+    SLOW_HEAD = "slow_head"
+    SLOW_BODY = "slow_body"
+    UNREAD = "unread"
+
+
+VERDICTS = (
+    ("passed", ""),
+    *(("failed", str(reason)) for reason in Reason),
+    ("cancelled", "requested"),
+)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
@@ -63,6 +103,12 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        self._dropped = Counter(
+            "warpwright_dropped_connections",
+            "Connections refused, or ended for what their callers did not send or read",
+            ("reason",),
+            registry=self.registry,
+        )
         self.gpu_seconds = Counter(
             "warpwright_gpu_seconds",
             "Time that launches took of the GPU",
@@ -88,6 +134,22 @@ class Metrics:
             registry=self.registry,
         )
 
+        for stage in STAGES:
+            self.stage_seconds.labels(stage)
+        for status in PROOFS:
+            self.proofs.labels(status)
+        for reason in REFUSALS:
+            self.refused.labels(reason)
+        for drop in Drop:
+            self._dropped.labels(drop)
+        for verdict in VERDICTS:
+            self.verifications.labels(*verdict)
+
+    def expect_requests(self, labels: Iterable[tuple[str, str, int]]) -> None:
+        """Have series for these methods, routes and statuses before the first such request."""
+        for each in labels:
+            self._series(each)
+
     def count_job(self, job: Job, gpu_seconds: float) -> None:
         """A job that ended, and how far the prediction was off where its kernel was timed."""
         self.verifications.labels(job.status, job.reason or "").inc()
@@ -98,19 +160,25 @@ class Metrics:
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request that was answered, under its route's template."""
-        labels = (method, route, status)
+        counter, histogram = self._series((method, route, status))
+        counter.inc()
+        histogram.observe(seconds)
+
+    def _series(self, labels: tuple[str, str, int]) -> tuple[Counter, Histogram]:
         if labels not in self._counted:
             self._counted[labels] = (
                 self.requests.labels(*labels),
-                self.request_seconds.labels(route),
+                self.request_seconds.labels(labels[1]),
             )
-        counter, histogram = self._counted[labels]
-        counter.inc()
-        histogram.observe(seconds)
+        return self._counted[labels]
 
     def count_answer(self, source: str) -> None:
         """One of SOURCES."""
         self._answers_by[source].inc()
+
+    def count_drop(self, reason: Drop) -> None:
+        """A connection that was refused or ended."""
+        self._dropped.labels(reason).inc()
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
         """A number that is read when /metrics is; NaN while the database can't be asked."""

@@ -22,6 +22,11 @@ def check_quota(
     """
     if caller.gpu_seconds_per_day is None:
         return
+    if caller.gpu_seconds_per_day == 0:  # no day brings more
+        metrics.refused.labels("gpu_seconds_per_day").inc()
+        raise QuotaExceeded(
+            f"the key {caller.key_id} may launch nothing: it has 0 GPU seconds a day", None
+        )
     now = datetime.now(UTC) if now is None else now
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     used = gpu_seconds(database, caller.key_id, today)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import signal
 import socket
+from collections.abc import Callable
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 
 from app import logs
 from app.errors import AddressInUse
+from app.http_protocol import protocol
+from app.http_server import HttpServer
 from app.main import create_app
+from app.metrics import Drop
 from app.services import Services
 from app.settings import Settings, unknown_variables
+from app.stop_signals import Stopped, StopSignals
 from app.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -21,7 +27,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 HOLD_S = 10.0
 """How long to wait for the database of a service that is still ending."""
-CONNECTIONS_S = 10
+CONNECTIONS_S = 10.0
 """How long open requests may take to end once the service stops."""
 
 
@@ -54,11 +60,25 @@ def address_of(listener: socket.socket) -> tuple[str, int]:
     return str(host), int(port)
 
 
-def serve(settings: Settings, listener: socket.socket, **parts: Any) -> None:
-    """Serve on ``listener`` until SIGINT or SIGTERM; returns after a clean stop by SIGINT.
+def url_of(listener: socket.socket) -> str:
+    """Where a bound socket is reached."""
+    host, port = address_of(listener)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    ``parts`` go to ``create_app``. Raises EnvironmentLacks where the database can't be used, or
-    another service works with it.
+
+def serve(
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    on_start: Callable[[], None] = lambda: None,
+    **parts: Any,
+) -> signal.Signals:
+    """Serve on ``listener``, which is closed then, until SIGINT or SIGTERM; returns which of them
+    it was, SIGINT where both came.
+
+    ``on_start`` is called once requests are answered; what it raises ends the service and is
+    raised. ``parts`` go to ``create_app``. Raises EnvironmentLacks where the database can't be
+    used, or another service works with it.
     """
     logs.configure(settings)
     for name in unknown_variables():
@@ -69,34 +89,63 @@ def serve(settings: Settings, listener: socket.socket, **parts: Any) -> None:
             "WARPWRIGHT_REQUIRE_KEYS=always"
         )
     database = Database(settings.database)
-    try:
-        database.open()
-        database.hold(HOLD_S)
-        app = create_app(settings, database, **parts)
-        config = uvicorn.Config(
-            app,
-            log_config=None,  # its logs go where ours do
-            access_log=False,  # app.api.observe writes it
-            server_header=False,
-            ws="none",
-            timeout_graceful_shutdown=CONNECTIONS_S,
+    with StopSignals() as signals:
+        try:
+            _hold(database)
+            app = create_app(settings, database, **parts)
+
+            def started() -> None:
+                _say(settings, listener, app)
+                on_start()
+
+            http = protocol(settings, lambda reason: _count_drop(app, reason))
+            server = HttpServer(app, http, started, CONNECTIONS_S)
+            # What is loaded by now stays. A full collection, which a large body brings about,
+            # would walk over all of it and stop the event loop for some 60 ms.
+            gc.collect()
+            gc.freeze()
+            signals.hand_to(server.handle_exit)
+            server.run(sockets=[listener])
+            if server.failure is not None:
+                raise server.failure
+        except Stopped:
+            pass
+        finally:
+            signals.ignore()
+            listener.close()
+            database.close()
+    ended = signal.SIGINT if signal.SIGINT in signals.seen else signal.SIGTERM
+    log.info("stopped by %s", ended.name)
+    return ended
+
+
+def _count_drop(app: FastAPI, reason: Drop) -> None:
+    services: Services = app.state.services
+    services.metrics.count_drop(reason)
+
+
+def _hold(database: Database) -> None:
+    """Be the database's one service, saying what is waited for."""
+    log.info("opening the database %s", database.shown)
+    database.open()
+    if not database.held():
+        log.warning(
+            "another service works with the database %s: waiting %g s at most for it to end",
+            database.shown,
+            HOLD_S,
         )
-        _Server(config, app).run(sockets=[listener])
-    except KeyboardInterrupt:
-        log.info("stopped")
-    finally:
-        database.close()
+        database.hold(HOLD_S)
 
 
-class _Server(uvicorn.Server):
-    """Tells the application that it stops before open requests are waited for."""
-
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
-        super().__init__(config)
-        self._app = app
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        services: Services = self._app.state.services
-        services.gpu.drain()
-        services.streams.close()
-        await super().shutdown(sockets)
+def _say(settings: Settings, listener: socket.socket, app: FastAPI) -> None:
+    """One line for whoever reads the log: what is served, from where, on what."""
+    services: Services = app.state.services
+    log.info(
+        "serving",
+        extra={
+            "address": url_of(listener),
+            "database": services.database.shown,
+            "keys_required": settings.keys_required,
+            "gpu": services.host.gpu_name,
+        },
+    )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
-from pathlib import Path
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from app.schemas.faults import shown
-from app.store.database import database_url
+from app.store.urls import database_url, default_url, shown_url
+from kernels.cache import default_folder
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
-ELSEWHERE = ("CACHE",)
-"""Variables under the prefix that other layers read: the kernel cache's folder."""
+ELSEWHERE: Mapping[str, Callable[[], Any]] = {"CACHE": default_folder}
+"""Variables under the prefix that other layers read, and what each comes to: the kernel cache's
+folder."""
 
 
 class Settings(BaseModel):
@@ -51,7 +53,7 @@ class Settings(BaseModel):
         32, ge=1, le=10_000, description="clients that may follow a job's events at once"
     )
     database: str = Field(
-        default_factory=lambda: f"sqlite:///{state_folder() / 'warpwright.db'}",
+        default_factory=default_url,
         description="where jobs, keys and launches are kept: SQLite's or PostgreSQL's URL",
     )
     stop_deadline_s: float = Field(
@@ -72,6 +74,15 @@ class Settings(BaseModel):
     )
     body_deadline_s: float = Field(
         10.0, gt=0, le=3600, description="longest time for a request's body to arrive"
+    )
+    head_deadline_s: float = Field(
+        10.0, gt=0, le=3600, description="longest time for a request's line and headers to arrive"
+    )
+    write_deadline_s: float = Field(
+        60.0, gt=0, le=3600, description="how long a caller may leave unread what is sent to it"
+    )
+    connections: int = Field(
+        512, ge=1, le=1_000_000, description="open connections; further ones get 503"
     )
     require_keys: Literal["auto", "always"] = Field(
         "auto", description="auto: unless bound to loopback; always: there too, as behind a proxy"
@@ -94,6 +105,11 @@ class Settings(BaseModel):
             return tuple(part.strip().lower() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("require_keys", "log_level", "log_format", mode="before")
+    @classmethod
+    def _fold(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
     @field_validator("database")
     @classmethod
     def _known(cls, value: str) -> str:
@@ -104,9 +120,23 @@ class Settings(BaseModel):
         return value
 
     def to_dict(self) -> dict[str, Any]:
-        """What holds, as JSON-ready values; the database's password is hidden."""
-        database = database_url(self.database).render_as_string(hide_password=True)
-        return {**self.model_dump(mode="json"), "database": database}
+        """What holds, as JSON-ready values, other layers' variables included; the database's
+        password is hidden."""
+        database = shown_url(database_url(self.database))
+        elsewhere = {name.lower(): str(value()) for name, value in ELSEWHERE.items()}
+        return {**self.model_dump(mode="json"), "database": database, **elsewhere}
+
+    def resolved(self) -> dict[str, str]:
+        """What each ``auto`` comes to, by the setting's name."""
+        return {
+            "require_keys": "needed" if self.keys_required else "not needed",
+            "log_format": "json" if self.logs_as_json else "text",
+        }
+
+    @property
+    def logs_as_json(self) -> bool:
+        """Whether a line of the log is JSON, which says so of this process's standard error."""
+        return self.log_format == "json" or (self.log_format == "auto" and not sys.stderr.isatty())
 
     @property
     def keys_required(self) -> bool:
@@ -117,14 +147,6 @@ class Settings(BaseModel):
     def loopback(self) -> bool:
         """Whether the service listens to this machine alone."""
         return is_loopback(self.host)
-
-
-def state_folder() -> Path:
-    """``warpwright`` in the XDG state folder of this user."""
-    base = os.environ.get("XDG_STATE_HOME")
-    # The XDG specification has relative paths ignored.
-    folder = Path(base) if base and Path(base).is_absolute() else Path("~/.local/state")
-    return Path(os.path.expanduser(folder)) / "warpwright"
 
 
 def is_loopback(host: str) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.errors import Busy, DeadlinePassed, SolverLost, Unavailable
+from app.restarts import pause_s
 from kernels.process import OutcomeKind, Worker
 from solver.errors import InvalidInput
 
@@ -25,9 +26,6 @@ log = logging.getLogger(__name__)
 
 START_DEADLINE_S = 300.0
 """Longest time for a process to import z3 and build its terms, cold disk included."""
-
-RESTART_PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Pauses before each further attempt to start a process; the last one repeats."""
 
 WATCH_S = 1.0
 """How often idle processes are looked at: one that died is replaced before it is needed."""
@@ -241,7 +239,7 @@ class SolverPool:
 
     async def _warm(self, slot: _Slot) -> None:
         for attempt in itertools.count():
-            await asyncio.sleep(RESTART_PAUSES_S[min(attempt, len(RESTART_PAUSES_S) - 1)])
+            await asyncio.sleep(pause_s(attempt))
             try:
                 outcome = await self._call(slot, _start, (self._initialise,), START_DEADLINE_S)
             except Exception:

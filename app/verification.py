@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from app.store.job import Job, Outcome
+from app.store.job import UNREADABLE, Job, Outcome
 from kernels.errors import KernelError
 from kernels.process import Worker
 from kernels.verify import VerificationRequest, verify
 from solver.config import Config
+from solver.errors import InvalidInput
 from solver.problem import Problem
 
 if TYPE_CHECKING:  # the command line verifies without a queue, and without its database
@@ -48,15 +49,31 @@ def request_of(problem: Problem, config: Config, predicted_us: float) -> dict[st
 
 
 def run_verification(job: Job, turn: Turn) -> Outcome:
-    """The work of one job; a GPU that went away since it was queued is a reason."""
+    """The work of one job. A request that another version of this program kept and this one can't
+    read is a reason, and so is a GPU that went away since it was queued.
+    """
+    try:
+        problem, config, predicted_us = _asked(job.request)
+    except (InvalidInput, AttributeError, KeyError, TypeError) as error:
+        words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        return Outcome("failed", UNREADABLE, {"details": f"the request can't be read: {words}"})
     try:
         return verify_here(
-            Problem(**job.request["problem"]),
-            Config.from_dict(job.request["config"]),
-            job.request["predicted_us"],
+            problem,
+            config,
+            predicted_us,
             deadline_s=turn.deadline_s,
             worker=turn.worker,
             on_report=turn.on_report,
         )
     except KernelError as error:
         return Outcome("failed", "environment", {"details": str(error)})
+
+
+def _asked(request: Mapping[str, Any]) -> tuple[Problem, Config, float]:
+    """What ``request_of`` kept."""
+    predicted_us = request["predicted_us"]
+    if not isinstance(predicted_us, float | int):
+        raise TypeError(f"predicted_us must be a number, is {predicted_us!r}")
+    problem = Problem(**request["problem"])
+    return problem, Config.from_dict(request["config"]), float(predicted_us)

@@ -2,10 +2,15 @@
 
 A hang, a fault or a crash there ends that process and comes back as an outcome; nothing of
 it reaches the caller's process, which never touches CUDA.
+
+Such a process is deaf to SIGINT and SIGTERM, which a terminal, or a service manager that stops a
+service, sends to every process of the group: the caller decides when it ends. Where the caller has
+gone, killed perhaps, it leaves by itself.
 """
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -13,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +31,20 @@ from typing import Any
 REAP_S = 30.0  # a process killed with a kernel running leaves once its context is torn down
 ORPHAN_POLL_S = 1.0
 
+PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that are the caller's to act on, whoever else gets them."""
+
 _SPAWN = multiprocessing.get_context("spawn")
+
+_processes: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Those started here; multiprocessing keeps each until it is reaped."""
+
+
+@atexit.register  # before multiprocessing's own, which sends SIGTERM and then waits for ever
+def _kill_all() -> None:
+    for process in list(_processes):
+        with suppress(ValueError):  # reaped and closed
+            process.kill()
 
 
 class OutcomeKind(StrEnum):
@@ -79,7 +98,8 @@ def _serve(connection: Connection, parent: int) -> None:
     global _tell
     sys.stdout.flush()
     os.dup2(2, 1)  # standard output belongs to the parent's answer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
+    for number in PARENTS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, args=(parent,), daemon=True).start()
     while True:
         try:
@@ -96,6 +116,10 @@ def _serve(connection: Connection, parent: int) -> None:
         except Exception as error:  # a result that can't be pickled
             text = f"the result can't be sent back: {error}"
             connection.send(("error", (type(error).__name__, text, traceback.format_exc())))
+
+
+def _nothing() -> None:
+    """In the child: the answer says that it is up."""
 
 
 class Worker:
@@ -131,14 +155,15 @@ class Worker:
             return self._connection
         self.close()
         ours, theirs = _SPAWN.Pipe()
-        # Ctrl-C reaches every process of the terminal; one that is still importing would print
-        # a traceback. The child inherits the mask, once the tracker that multiprocessing starts
-        # on the way, and whose start ends with an unblocked SIGINT, is up.
+        # One that is still importing must not be ended by them either. The child inherits the
+        # mask, once the tracker that multiprocessing starts on the way, and whose start ends with
+        # both unblocked, is up.
         resource_tracker.ensure_running()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
             process = _SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
             process.start()
+            _processes.add(process)
         except BaseException:
             ours.close()
             raise
@@ -147,6 +172,10 @@ class Worker:
             theirs.close()  # the child's end is then the only one, and its death reads as EOF
         self._process, self._connection = process, ours
         return ours
+
+    def start(self, deadline_s: float) -> Outcome:
+        """Have a process up that takes the next call warm; all but OK say why there is none."""
+        return self.call(_nothing, (), deadline_s)
 
     def call(
         self,

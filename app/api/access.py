@@ -35,12 +35,14 @@ def needs(scope: Scope | None) -> Callable[[Endpoint], Endpoint]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A route and the scope it needs."""
+    """A route, the scope it needs, whether it takes a body, and the statuses it declares."""
 
     path: str
     pattern: re.Pattern[str]
     methods: frozenset[str]
     scope: Scope | None
+    has_body: bool = False
+    statuses: frozenset[int] = frozenset()
 
 
 class AccessTable:
@@ -66,10 +68,23 @@ class AccessTable:
         return next(e.scope for e in self.entries if e.path == path and method in e.methods)
 
 
+def methods_of(route: Any) -> frozenset[str]:
+    """The methods that a route takes: with GET it takes HEAD (``app.api.head``)."""
+    methods = frozenset(route.methods or ())
+    return methods | {"HEAD"} if "GET" in methods else methods
+
+
 def _entry(route: Any, opened: Sequence[str]) -> Entry:
     if not hasattr(route.endpoint, _DECLARATION):
         raise TypeError(
             f"{route.path} says not which scope it needs: @needs(...) on its endpoint does"
         )
     scope = PUBLIC if route.path in opened else getattr(route.endpoint, _DECLARATION)
-    return Entry(route.path, route.path_regex, frozenset(route.methods), scope)
+    return Entry(
+        route.path,
+        route.path_regex,
+        methods_of(route),
+        scope,
+        has_body=route.body_field is not None,
+        statuses=frozenset({route.status_code or 200, *map(int, route.responses)}),
+    )

@@ -10,12 +10,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
+from app.api.access import methods_of
 from app.api.responses import problem_response
 from app.errors import Unavailable
 from app.problem_documents import (
     BAD_METHOD,
     KINDS,
-    MALFORMED,
     NOT_FOUND,
     document,
     from_exception,
@@ -39,7 +39,8 @@ def error_response(error: Exception) -> Response:
     problem = from_exception(error)
     if problem.status == 500:
         log.error("the request failed", exc_info=error)
-    headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else None
+    retry_after_s = error.retry_after_s if isinstance(error, Unavailable) else None
+    headers = None if retry_after_s is None else {"Retry-After": str(retry_after_s)}
     return problem_response(problem, headers=headers)
 
 
@@ -58,8 +59,6 @@ async def _on_http(request: Request, error: Exception) -> Response:
             allowed = _methods_at(request)
             problem = document(BAD_METHOD, f"{where}: this route takes {allowed}")
             return problem_response(problem, headers={"Allow": allowed})
-        case 400:
-            problem = document(MALFORMED, "the body must be JSON and could not be read as such")
         case status:
             kind = next((kind for kind in KINDS if kind.status == status), None)
             if kind is None:
@@ -73,16 +72,12 @@ def _methods_at(request: Request) -> str:
     routes = iter_route_contexts(request.app.routes)
     path = request.scope["path"]
     at_it = [route for route in routes if route.path_regex and route.path_regex.match(path)]
-    return ", ".join(sorted({method for route in at_it for method in route.methods or ()}))
+    return ", ".join(sorted({method for route in at_it for method in methods_of(route)}))
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     faults = error.errors()
-    broken = next((fault for fault in faults if fault["type"] == "json_invalid"), None)
-    if broken is not None:
-        reason = broken.get("ctx", {}).get("error", "it could not be read")
-        return problem_response(document(MALFORMED, f"the body must be JSON: {reason}"))
     # FastAPI's paths begin with where in the request the value was, `body` or `query`; a route's
     # parameter of that name has the model.
     model = get_type_hints(request.scope["endpoint"])[faults[0]["loc"][0]]

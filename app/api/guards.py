@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.bodies import BodyParser
 from app.api.responses import problem_response
 from app.problem_documents import (
     BAD_HOST,
@@ -26,7 +27,7 @@ from app.problem_documents import (
 )
 from app.schemas.faults import shown
 from app.settings import Settings, is_loopback
-from app.strict_json import refusal_of
+from app.strict_json import Refused
 
 BODY_METHODS = ("POST", "PUT", "PATCH")
 AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?")
@@ -42,6 +43,13 @@ def host_name(authority: str) -> str:
     return "" if match is None else match["address"] or match["name"]
 
 
+def checks_hosts(settings: Settings) -> bool:
+    """Whether requests for some hosts are refused: bound beyond loopback without names to allow,
+    the service can't know by which it is reached.
+    """
+    return settings.loopback or bool(settings.allowed_hosts)
+
+
 class CallerGuard:
     """Refuses foreign hosts (421) and foreign origins (403).
 
@@ -54,7 +62,7 @@ class CallerGuard:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._names = settings.allowed_hosts
-        self._check_host = settings.loopback or bool(settings.allowed_hosts)
+        self._check_host = checks_hosts(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -83,11 +91,11 @@ class CallerGuard:
 
 
 class BodyGuard:
-    """Takes JSON bodies up to a size (413, 415) that arrive within a deadline (408).
+    """Takes JSON bodies (400, 415) up to a size (413) that arrive within a deadline (408).
 
     The body is read whole before the route runs, so a streamed one is cut at the limit; the
-    request's state has as ``arrived_s`` when that was (``time.monotonic``). ``limits`` are in
-    bytes, by path, where the settings' ``body_bytes`` is not the limit.
+    request's state has as ``arrived_s`` when that was (``time.monotonic``), and as ``json`` the
+    value. ``limits`` are in bytes, by path, where the settings' ``body_bytes`` is not the limit.
     """
 
     def __init__(
@@ -97,6 +105,7 @@ class BodyGuard:
         self._limit = settings.body_bytes
         self._limits = limits or {}
         self._deadline_s = settings.body_deadline_s
+        self._parser = BodyParser()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (
@@ -131,9 +140,11 @@ class BodyGuard:
             await self._refuse(_too_large(limit), scope, receive, send)
             return
         scope["state"]["arrived_s"] = time.monotonic()
-        reason = refusal_of(body)
-        if reason is not None:
-            await problem_response(document(MALFORMED, reason))(scope, receive, send)
+        try:
+            scope["state"]["json"] = await self._parser.parse(body)
+        except Refused as refused:
+            refusal = document(MALFORMED, f"the body must be JSON: {refused}")
+            await problem_response(refusal)(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
 

@@ -14,11 +14,11 @@ PATH = "/v1/optimize"
 
 
 def addressed_response(scope: Scope, given: Given, max_age_s: int) -> Response:
-    """The answer to a GET or HEAD, or 304 where the caller has it."""
+    """The answer to a GET, or 304 where the caller has it."""
     validators = ((b"etag", given.answer.etag), *caching(max_age_s))
     if has_current(scope["headers"], given.answer.etag):
         return EncodedResponse(b"", validators, status=304)
-    return answer_response(given, headers=validators, with_body=scope["method"] != "HEAD")
+    return answer_response(given, headers=validators)
 
 
 class KeptAnswers:
@@ -32,7 +32,7 @@ class KeptAnswers:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] in ("GET", "HEAD"):
+        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "GET":
             services: Services = scope["app"].state.services
             answer = services.answering.recall(scope["query_string"])
             if answer is not None:

@@ -18,7 +18,7 @@ from app.api.guards import BODY_METHODS
 from app.api.responses import problem_response
 from app.errors import Unavailable
 from app.key_ring import KeyRing
-from app.keys import LOOPBACK, NOBODY, ApiKey, Caller, Scope, read
+from app.keys import KEY_WORDS, LOOPBACK, NOBODY, ApiKey, Caller, Scope, read
 from app.problem_documents import NO_KEY, NO_SCOPE, RATE_LIMITED, ProblemDocument, document
 from app.rate_limit import Bucket
 from app.services import Services
@@ -91,10 +91,19 @@ async def _key(given: list[str], keys: KeyRing) -> ApiKey:
     """The valid key that the Authorization headers hold."""
     if not given:
         raise _no_key("missing", f"a key is needed: {HOW}")
+    if len(given) > 1:
+        raise _no_key("malformed", f"there are {len(given)} Authorization headers: {HOW}")
     scheme, _, text = given[0].partition(" ")
-    parts = read(text.strip(" ")) if scheme.lower() == "bearer" and len(given) == 1 else None
+    if scheme.lower() != "bearer":
+        raise _no_key("malformed", f"the Authorization header is not of the scheme Bearer: {HOW}")
+    text = text.strip(" ")
+    parts = read(text)
     if parts is None:
-        raise _no_key("malformed", f"the Authorization header holds no key: {HOW}")
+        raise _no_key(
+            "malformed",
+            f"the Authorization header holds no whole key: one is {KEY_WORDS}; "
+            f"what was sent has {len(text)}",
+        )
     key_id, secret = parts
     key = await keys.find(key_id)
     # The same words for both, so that they don't tell which ids there are.

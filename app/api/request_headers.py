@@ -32,11 +32,11 @@ IdempotencyKeyDep = Annotated[str | None, Depends(_idempotency_key)]
 LastEventDep = Annotated[int, Depends(_last_event)]
 
 
-def header_parameter(name: str, description: str, pattern: str) -> dict[str, object]:
-    """``openapi_extra`` of a route that reads a header."""
-    schema = {"type": "string", "pattern": pattern}
+def header_parameter(name: str, description: str, pattern: str | None = None) -> dict[str, object]:
+    """The OpenAPI document's parameter for a header that a route reads."""
+    schema = {"type": "string"} if pattern is None else {"type": "string", "pattern": pattern}
     parameter = {"name": name, "in": "header", "required": False, "schema": schema}
-    return {"parameters": [parameter | {"description": description}]}
+    return parameter | {"description": description}
 
 
 def _single(request: Request, name: str, pattern: re.Pattern[str], limit: str) -> str | None:

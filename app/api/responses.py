@@ -26,18 +26,14 @@ class EncodedResponse(Response):
         self.raw_headers = list(headers)
 
 
-def answer_response(
-    given: Given, *, headers: Iterable[Header] = (), with_body: bool = True
-) -> Response:
-    """An answer, and in Server-Timing where it comes from and what it took; without the body,
-    whose length it states all the same, to a HEAD.
-    """
+def answer_response(given: Given, *, headers: Iterable[Header] = ()) -> Response:
+    """An answer, and in Server-Timing where it comes from and what it took."""
     body = given.answer.body
     timings = _server_timing(given.timings_ms)
     if given.source != "miss":
         timings = f"cache;desc={given.source}" + (f", {timings}" if timings else "")
     return EncodedResponse(
-        body if with_body else b"",
+        body,
         (
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),

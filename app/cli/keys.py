@@ -26,6 +26,10 @@ NAME_MAX = 100
 DAYS_MAX = 3650
 RATE_MAX = 1_000_000
 DAY_S = 86_400
+WHERE = (
+    "Works on the service's database, whether the service runs or not: WARPWRIGHT_DATABASE, by "
+    "default a file in the user's state folder. Standard error names it."
+)
 LIMITS = ("requests_per_minute", "gpu_seconds_per_day", "expires_at")
 
 
@@ -33,34 +37,48 @@ def add_commands(commands: Any) -> None:
     """Register this module's commands."""
     keys = commands.add_parser("keys", help="make, list and revoke the service's API keys")
     actions = keys.add_subparsers(metavar="ACTION", required=True)
-    create = actions.add_parser("create", help="make a key; it is shown this once")
-    create.add_argument("name", metavar="NAME", help="whose it is, or what for")
+    create = actions.add_parser(
+        "create", help="make a key; it is shown this once", epilog=f"{WHERE} It is made if absent."
+    )
+    create.add_argument(
+        "name",
+        metavar="NAME",
+        help=f"whose it is, or what for: 1 to {NAME_MAX} printable characters, which lists show",
+    )
     create.add_argument(
         "--scope",
         action="append",
         required=True,
         metavar="|".join(Scope),
-        help="what it allows; several may be given, admin includes the others",
+        help="what the key allows: optimize, questions to the solver; verify, launches on the GPU; "
+        "admin, both, the audit and /metrics; required, and several may be given",
     )
     create.add_argument(
-        "--expires", type=bounded("expires", 1, DAYS_MAX), metavar="DAYS", help="never"
+        "--expires",
+        type=bounded("expires", 1, DAYS_MAX),
+        metavar="DAYS",
+        help=f"after how many days it ends, 1 to {DAYS_MAX} (default: never)",
     )
     create.add_argument(
         "--requests-per-minute",
         type=bounded("requests_per_minute", 1, RATE_MAX),
         metavar="N",
-        help="without limit",
+        help=f"how many requests it may make, 1 to {RATE_MAX}: N at once, then one every 60/N "
+        "seconds (default: without limit)",
     )
     create.add_argument(
         "--gpu-seconds-per-day",
         type=number("gpu_seconds_per_day", 0, DAY_S),
         metavar="S",
-        help="GPU time of its verifications in a UTC day; without limit",
+        help=f"GPU time that its verifications may take, 0 to {DAY_S}: one is refused once those "
+        "that have ended on this UTC day took S; 0 allows none (default: without limit)",
     )
     create.set_defaults(run=run_create)
-    list_ = actions.add_parser("list", help="every key there ever was, without secrets")
+    list_ = actions.add_parser(
+        "list", help="every key there ever was, without secrets", epilog=WHERE
+    )
     list_.set_defaults(run=run_list)
-    revoke = actions.add_parser("revoke", help="end a key for good, within seconds")
+    revoke = actions.add_parser("revoke", help="end a key for good, within seconds", epilog=WHERE)
     revoke.add_argument("id", metavar="ID", help="as `keys list` has it: the key's middle part")
     revoke.set_defaults(run=run_revoke)
     for action in (create, list_, revoke):
@@ -75,7 +93,7 @@ def run_create(arguments: argparse.Namespace, session: Session) -> int:
     quota = arguments.gpu_seconds_per_day
     if quota is not None:
         check_number("gpu_seconds_per_day", quota, 0, DAY_S)
-    with _store(make=True) as store:
+    with _store(session, make=True) as store:
         key, text = store.create(
             name,
             frozenset(_scope(word) for word in arguments.scope),
@@ -89,7 +107,7 @@ def run_create(arguments: argparse.Namespace, session: Session) -> int:
 
 def run_list(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright keys list``."""
-    with _store() as store:
+    with _store(session) as store:
         lines = [_line(key) for key in store.list()]
 
     def show(console: Console) -> None:
@@ -105,7 +123,7 @@ def run_list(arguments: argparse.Namespace, session: Session) -> int:
 
 def run_revoke(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright keys revoke ID``."""
-    with _store() as store:
+    with _store(session) as store:
         try:
             key = store.revoke(arguments.id)
         except NotFound as error:
@@ -116,8 +134,11 @@ def run_revoke(arguments: argparse.Namespace, session: Session) -> int:
 
 
 @contextmanager
-def _store(*, make: bool = False) -> Iterator[KeyStore]:
-    """The keys of the service's database, which is made where it is absent and ``make`` says so."""
+def _store(session: Session, *, make: bool = False) -> Iterator[KeyStore]:
+    """The keys of the service's database, which is made where it is absent and ``make`` says so.
+
+    Standard error says which it is: another than the service's would be worked on as readily.
+    """
     # Here, not above: SQLAlchemy would hold up every other command.
     from app.settings import load_settings
     from app.store.database import Database
@@ -128,6 +149,7 @@ def _store(*, make: bool = False) -> Iterator[KeyStore]:
         raise EnvironmentLacks(
             f"there is no database {database.shown}; WARPWRIGHT_DATABASE names the service's"
         )
+    session.say(f"database: {escape(database.shown)}")
     database.open()
     try:
         yield KeyStore(database)

@@ -4,7 +4,7 @@ Exit codes: 0 done; 1 done, and the answer is no (a verification failed, nothing
 certificate does not hold); 2 bad input; 3 something this needs is missing (a GPU, the compiler,
 the port, a writable standard output); 70 a defect of ours; 130 interrupted; 141 the output's
 reader (head, less) has gone. With --json an error is a problem document on standard output;
-constraints that leave nothing print theirs there in any case.
+constraints that leave nothing print theirs there without it too, unless that is a terminal.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return code
         except (BrokenPipeError, OutputLost):
             raise
-        except SystemExit:  # --help and --version leave once they have printed
-            return OK
+        except SystemExit as leaving:  # --help and --version, and a server that can't start
+            return leaving.code if isinstance(leaving.code, int) else OK
         except Exception as error:
             return _fail(error, session)
     except KeyboardInterrupt:
@@ -110,7 +110,9 @@ def _fail(error: Exception, session: Session) -> int:
     if not is_expected(error):
         session.err.print_exception()
     problem = from_exception(error)
-    if session.as_json or isinstance(error, Unsatisfiable):
+    # A script reads what clashes as JSON in any case; a person has been told by the line below.
+    for_scripts = isinstance(error, Unsatisfiable) and not session.to_terminal
+    if session.as_json or for_scripts:
         session.emit_json(problem.body())
     if not session.as_json:
         session.say(f"[red]error:[/red] {escape(problem.detail)}")

@@ -60,7 +60,8 @@ class Session:
         out: Any = sys.stdout
         if isinstance(out, io.TextIOWrapper):  # a person's table survives any locale
             out.reconfigure(errors="replace")
-        self.out = _Output(soft_wrap=out is None or not out.isatty())
+        self.to_terminal = out is not None and out.isatty()
+        self.out = _Output(soft_wrap=not self.to_terminal)
         self.err = Console(stderr=True)
 
     def emit(self, body: Any, show: Callable[[Console], None]) -> None:

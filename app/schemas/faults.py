@@ -31,14 +31,14 @@ def describe(fault: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str
     field = ".".join(path) or "body"
     match kind:
         case "missing" if path:
-            return field, f"is required and must be {_limit(node)}"
+            return field, f"is required and must be {limit_words(node)}"
         case "missing":
             return field, "must be a JSON object, got nothing"
         case "extra_forbidden":
             siblings = ", ".join(parent.get("properties", {}))
             return field, f"is no field of this request; there are {siblings}"
         case _:
-            return field, f"must be {_limit(node)}, got {_typed(given)}"
+            return field, f"must be {limit_words(node)}, got {_typed(given)}"
 
 
 @cache
@@ -80,8 +80,8 @@ def _typed(value: Any) -> str:
     return "null" if value is None else f"{type(value).__name__} {shown(value)}"
 
 
-def _limit(schema: Schema) -> str:
-    """What a value must be, in words."""
+def limit_words(schema: Schema) -> str:
+    """What a value of a schema must be, in words: its type and how far it goes."""
     if "enum" in schema:
         return f"one of {_options(schema)}"
     if schema.get("type") == "array":
@@ -90,7 +90,8 @@ def _limit(schema: Schema) -> str:
         return "a moment with its time zone, as 2026-03-01T12:00:00Z"
     words = TYPE_WORDS.get(schema.get("type", "object"), "a JSON object")
     if "maxLength" in schema:
-        words += f" of at most {schema['maxLength']} characters"
+        least = f"{schema['minLength']} to" if "minLength" in schema else "at most"
+        words += f" of {least} {schema['maxLength']} characters"
     return words + _range(schema)
 
 

@@ -74,6 +74,9 @@ class ParetoRequest(TypedDict):
 ObjectiveRequest = Annotated[
     LexicographicRequest | WeightedRequest | ParetoRequest, Field(discriminator="kind")
 ]
+RankingRequest = Annotated[LexicographicRequest | WeightedRequest, Field(discriminator="kind")]
+"""An objective by which one configuration is first."""
+
 DEFAULT_OBJECTIVE: Any = DEFAULT.to_dict()
 
 BoundRequest = TypedDict(

@@ -119,12 +119,12 @@ def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, 
     if _kind(node) == "json":
         value: dict[str, Any] = {"content": {"application/json": {"schema": node}}}
     else:
-        value = {"schema": _without_null(node)}
+        value = {"schema": without_null(node)}
     return {"name": name, "in": "query", "required": required, **described, **value}
 
 
-def _without_null(node: dict[str, Any]) -> dict[str, Any]:
-    """A schema of what a parameter may hold, which is never null."""
+def without_null(node: dict[str, Any]) -> dict[str, Any]:
+    """The schema of what a query's parameter may hold, which is never null."""
     node = dict(node)
     for option in node.pop("anyOf", ()):
         if option["type"] != "null":

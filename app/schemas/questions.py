@@ -18,6 +18,7 @@ from app.schemas.objectives import (
     NO_CONSTRAINTS,
     ConstraintsRequest,
     ObjectiveRequest,
+    RankingRequest,
 )
 from solver.config import Config
 from solver.constraints import Constraints
@@ -156,35 +157,60 @@ class ConfigRequest(Request):
         return Config(**self.model_dump())
 
 
-class QuestionRequest(ProblemRequest):
-    """A problem, and how to answer it."""
+class AskedRequest(ProblemRequest):
+    """A problem, and what every question about it may say."""
 
     device: Device = None
     model: Model = "calibrated"
     proof: Name = Field("full", json_schema_extra=one_of(PROOFS))
-    top_k: int = Field(
-        1,
-        description="how many of the best configurations to list, the pick included",
-        json_schema_extra=between(1, TOP_K_MAX),
-    )
     cache: Cache = "cold"
     divergence: Divergence = 1.0
     objective: ObjectiveRequest = Field(DEFAULT_OBJECTIVE, description="what is best")
     constraints: ConstraintsRequest = Field(NO_CONSTRAINTS, description="what is allowed")
 
-    def question(self, host_device: str) -> Question:
+    def _asked(self, host_device: str, **more: Any) -> Question:
         """The solver's question, the device filled in where none was named."""
         return Question(
             problem=self.problem(),
             device=host_device if self.device is None else self.device,
             model=self.model,
             proof=self.proof,
-            top_k=self.top_k,
             cache=self.cache,
             divergence=self.divergence,
             objective=objective_from_dict(self.objective),
             constraints=Constraints.from_dict(self.constraints),
+            **more,
         )
+
+
+class QuestionRequest(AskedRequest):
+    """A problem, and how to answer it."""
+
+    top_k: int = Field(
+        1,
+        description="how many of the best configurations to list, the pick included",
+        json_schema_extra=between(1, TOP_K_MAX),
+    )
+
+    def question(self, host_device: str) -> Question:
+        """The solver's question; InvalidInput names the field and the limit."""
+        return self._asked(host_device, top_k=self.top_k)
+
+
+EXAMPLES: tuple[dict[str, Any], ...] = (
+    {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"},
+    {"m": 300, "n": 500, "k": 777, "layout": "tt", "out_dtype": "fp32", "ldb": 512},
+    {
+        "m": 4096,
+        "n": 4096,
+        "k": 4096,
+        "objective": {"kind": "weighted", "weights": {"time": 1, "smem": 0.05}},
+        "constraints": {
+            "smem_bytes": {"max": 98304},
+            "config": {"tile_m": {"in": [64, 128]}, "stages": {"min": 3}},
+        },
+    },
+)
 
 
 class OptimizeRequest(QuestionRequest):
@@ -195,24 +221,19 @@ class OptimizeRequest(QuestionRequest):
     def question(self, host_device: str) -> Question:
         return replace(super().question(host_device), time_limit_ms=self.time_limit_ms)
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"},
-                {"m": 300, "n": 500, "k": 777, "layout": "tt", "out_dtype": "fp32", "ldb": 512},
-                {
-                    "m": 4096,
-                    "n": 4096,
-                    "k": 4096,
-                    "objective": {"kind": "weighted", "weights": {"time": 1, "smem": 0.05}},
-                    "constraints": {
-                        "smem_bytes": {"max": 98304},
-                        "config": {"tile_m": {"in": [64, 128]}, "stages": {"min": 3}},
-                    },
-                },
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [*EXAMPLES]})
+
+
+class ExplainRequest(AskedRequest):
+    """A problem whose one best configuration is to be explained, however long that takes."""
+
+    objective: RankingRequest = Field(DEFAULT_OBJECTIVE, description="what is best")
+
+    def question(self, host_device: str) -> Question:
+        """The solver's question; InvalidInput names the field and the limit."""
+        return self._asked(host_device)
+
+    model_config = ConfigDict(json_schema_extra={"examples": [*EXAMPLES]})
 
 
 class SimulateRequest(ProblemRequest):

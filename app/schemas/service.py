@@ -80,6 +80,13 @@ class Health(Shape):
 class Ready(Shape):
     status: Literal["ready", "not_ready"]
     gpu: str = Field(description="the GPU's name, or `absent`")
-    gpu_worker: Literal["absent", "idle", "running", "stopped"]
+    gpu_worker: Literal["absent", "idle", "running", "restarting", "failing", "stopped"] = Field(
+        description="`restarting` while verifications wait for its process, which did not start or "
+        "was lost and is started again, with longer and longer pauses; `failing` where a defect "
+        "keeps them from being begun, which the log shows"
+    )
+    gpu_worker_failures: int = Field(
+        description="how often in a row that process did not start or was lost; the log says why"
+    )
     database: Literal["held", "unreachable", "another_service"]
     solver_processes: int = Field(description="warm ones")

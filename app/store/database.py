@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import threading
 import time
@@ -16,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
-    ArgumentError,
     DataError,
     DBAPIError,
     IntegrityError,
@@ -31,7 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.pool import QueuePool
 
 from app.errors import EnvironmentLacks, StoreUnavailable
-from solver.errors import InvalidInput
+from app.store.urls import database_url, shown_url
 
 BUSY_TIMEOUT_S = 5.0
 """How long a statement waits for another's lock, and a connection for PostgreSQL's answer."""
@@ -40,27 +40,10 @@ _DEFECTS = (DataError, IntegrityError, NotSupportedError, ProgrammingError)
 """Statements that are wrong. Every other failure is the database's: a file that is locked, full,
 damaged or read-only, a server that does not answer."""
 
+log = logging.getLogger(__name__)
+
 SERVICE_LOCK = 0x57617270777269  # "Warpwri", PostgreSQL's advisory locks go by number
 LOCK_POLL_S = 0.1
-
-
-def database_url(value: str) -> URL:
-    """The URL of a setting; InvalidInput for another database than the two.
-
-    ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``postgresql://user:password@host/name``.
-    """
-    try:
-        url = make_url(value)
-    except ArgumentError:
-        raise InvalidInput("database", "must be a URL, as sqlite:///jobs.db") from None
-    kind = url.get_backend_name()
-    if kind == "postgresql":
-        return url.set(drivername="postgresql+psycopg")
-    if kind != "sqlite":
-        raise InvalidInput("database", f"must be sqlite or postgresql, got {kind}")
-    if not url.database or url.database == ":memory:":
-        raise InvalidInput("database", "must name a file: what is kept must outlive the service")
-    return url
 
 
 class Database:
@@ -88,7 +71,7 @@ class Database:
     @property
     def shown(self) -> str:
         """The URL without its password."""
-        return self.url.render_as_string(hide_password=True)
+        return shown_url(self.url)
 
     @property
     def absent(self) -> bool:
@@ -96,13 +79,14 @@ class Database:
         return self.is_sqlite and not self._file.exists()
 
     def open(self) -> None:
-        """Make the file's folder and bring the tables to the present. Raises EnvironmentLacks
-        where this can't be done, for a database of a newer program too."""
+        """Make the file, its owner's alone, with its folder, and bring the tables to the present.
+        Raises EnvironmentLacks where this can't be done, for a database of a newer program too."""
         from alembic.util import CommandError  # slow to import, and only a start needs it
 
         try:
             if self.is_sqlite:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
+                _make_private(self._file)
             migrate(self._engine)
             if self.is_sqlite:
                 self._identity = _identity(self._file)
@@ -170,6 +154,16 @@ class Database:
             raise StoreUnavailable(f"the database can't be used: {self._file} is gone")
 
 
+def _make_private(file: Path) -> None:
+    """An empty file that its owner alone may read, where there is none: SQLite would make one by
+    the umask. It gives its journals (-wal, -shm) the permissions of the file they belong to.
+
+    One that is there is not even opened: closing it would let go of this process's locks on it.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def _identity(file: Path) -> tuple[int, int]:
     status = file.stat()
     return status.st_dev, status.st_ino
@@ -179,12 +173,18 @@ def migrate(engine: Engine) -> None:
     """Bring a database to the present tables; one that is newer than this program is refused."""
     from alembic import command
     from alembic.config import Config
+    from alembic.migration import MigrationContext
 
     config = Config()
     config.set_main_option("script_location", "app.store:migrations")
     with engine.begin() as connection:
         config.attributes["connection"] = connection
+        context = MigrationContext.configure(connection)
+        before = context.get_current_revision()
         command.upgrade(config, "head")
+        after = context.get_current_revision()
+    if before != after:
+        log.info("the database's tables went from version %s to %s", before or "none", after)
 
 
 def _engine(url: URL) -> Engine:
@@ -193,6 +193,7 @@ def _engine(url: URL) -> Engine:
         "pool_pre_ping": True,
         "pool_timeout": BUSY_TIMEOUT_S,
         "json_serializer": partial(json.dumps, allow_nan=False),  # NaN is no JSON to PostgreSQL
+        "json_deserializer": _decoded,
     }
     if url.get_backend_name() != "sqlite":
         limit_ms = int(BUSY_TIMEOUT_S * 1e3)
@@ -223,13 +224,28 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
+def _decoded(text: str | bytes) -> Any:
+    """JSON's value, or the text itself where it is none: a damaged row must not hide the others."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def is_defect(error: Exception) -> bool:
+    """Whether a statement or a value is wrong, and not the database out of reach."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error, _DEFECTS) and not error.connection_invalidated
+    return not isinstance(error, SQLAlchemyError)
+
+
 @contextmanager
 def _translated() -> Iterator[None]:
     """The driver's failures as the project's own."""
     try:
         yield
     except DBAPIError as error:
-        if isinstance(error, _DEFECTS) and not error.connection_invalidated:
+        if is_defect(error):
             raise
         raise StoreUnavailable(f"the database can't be used: {_reason(error)}") from error
     except PoolExhausted as error:

@@ -8,6 +8,8 @@ from typing import Any
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 STATUSES = ("queued", "running", "passed", "failed", "cancelled")
+UNREADABLE = "unreadable"
+"""Why a job failed of which the database has something that this program can't read."""
 
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 
@@ -42,15 +44,18 @@ class Job:
     finished_at: datetime | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as the HTTP interface shows it, its request's members among its own."""
+        """The job as the HTTP interface shows it, its request's members among its own.
+
+        A row that can't be read is shown as far as it can be, until its turn comes and it fails.
+        """
         return {
             "id": self.id,
             "status": self.status,
             "reason": self.reason,
-            "priority": _PRIORITY_NAMES[self.priority],
+            "priority": _PRIORITY_NAMES.get(self.priority, "normal"),
             "attempts": self.attempts,
             "cancel_requested": self.cancel_requested,
-            **self.request,
+            **(self.request if isinstance(self.request, dict) else {}),
             "created_at": written(self.created_at),
             "started_at": written(self.started_at),
             "finished_at": written(self.finished_at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
@@ -13,8 +13,8 @@ from sqlalchemy.exc import IntegrityError
 
 from app.errors import AlreadyEnded, NotFound, QueueFull
 from app.schemas.faults import shown
-from app.store import ANONYMOUS, job_rows
-from app.store.database import Database
+from app.store import ANONYMOUS, job_rows, unreadable
+from app.store.database import Database, is_defect
 from app.store.job import PRIORITIES, Job, JobEvent, Outcome, now
 from app.store.tables import job_events, jobs, launches
 from solver.errors import InvalidInput
@@ -152,7 +152,8 @@ class JobStore:
             return self._find(connection, job_id, owner)
 
     def claim(self, gpu: str) -> Job | None:
-        """Take the queued job of the highest priority, the one accepted first among those."""
+        """Take the queued job of the highest priority, the one accepted first among those. One that
+        can't be read comes back failed."""
         first = (
             select(jobs.c.id)
             .where(jobs.c.status == "queued")
@@ -165,7 +166,14 @@ class JobStore:
             if job_id is None:
                 return None
             taken = {"status": "running", "gpu": gpu, "started_at": now()}
-            return job_rows.change(connection, job_id, attempts=jobs.c.attempts + 1, **taken)
+
+            def take() -> Job:
+                attempts = jobs.c.attempts + 1
+                return unreadable.check(
+                    job_rows.change(connection, job_id, attempts=attempts, **taken)
+                )
+
+            return self._unless_broken(connection, job_id, take)
 
     def append(self, job: Job, data: Mapping[str, Any]) -> None:
         """Note how far a run is; nothing where it is no longer the job's run."""
@@ -198,11 +206,31 @@ class JobStore:
             return job_rows.give_back(connection, run, lost=lost, gpu_seconds=gpu_seconds)
 
     def recover(self) -> list[Job]:
-        """Give back every run that a service left behind; for when nothing runs."""
-        query = select(jobs).where(jobs.c.status == "running").with_for_update()
+        """Give back every run that a service left behind; for when nothing runs. One that can't be
+        read, or recorded, fails."""
+        query = select(jobs.c.id).where(jobs.c.status == "running").with_for_update()
         with self._database.write() as connection:
-            left = [job_rows.job_of(row) for row in connection.execute(query).mappings()]
-            return [job_rows.give_back(connection, run, lost=True, gpu_seconds=0.0) for run in left]
+            left = connection.execute(query).scalars().all()
+            return [self._recover(connection, job_id) for job_id in left]
+
+    def _recover(self, connection: Connection, job_id: str) -> Job:
+        def back() -> Job:
+            run = unreadable.check(self._find(connection, job_id, None))
+            return job_rows.give_back(connection, run, lost=True, gpu_seconds=0.0)
+
+        return self._unless_broken(connection, job_id, back)
+
+    def _unless_broken(self, connection: Connection, job_id: str, step: Callable[[], Job]) -> Job:
+        """A step of a job; one that can't be taken for what the job's own row has fails the job."""
+        try:
+            with connection.begin_nested():
+                return step()
+        except Exception as error:
+            if not is_defect(error):
+                raise
+            job = unreadable.give_up(connection, job_id, error)
+            job_rows.forget(connection, self._kept)
+            return job
 
     def waiting(self) -> int:
         """Jobs that wait for a GPU."""

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.answers import warm
@@ -32,13 +33,13 @@ def wait_until_ready(client: TestClient, within_s: float = 120.0) -> None:
 
 
 @contextmanager
-def service(
+def application(
     gpu: HostGpu | None = None,
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
     **settings: Any,
-) -> Iterator[TestClient]:
-    """A client of the whole application on a host that has ``gpu``, whatever this one has.
+) -> Iterator[FastAPI]:
+    """The whole application, not yet started, on a host that has ``gpu``, whatever this one has.
 
     Its database is a temporary file where ``settings`` name none.
     """
@@ -49,17 +50,28 @@ def service(
         with closing(Database(values["database"])) as database:
             database.open()
             database.hold()
-            app = create_app(
+            yield create_app(
                 Settings(**values),
                 database,
                 runners={"verification": verify},
                 initialise=initialise,
             )
-            with TestClient(
-                app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
-            ) as client:
-                wait_until_ready(client)
-                yield client
+
+
+@contextmanager
+def service(
+    gpu: HostGpu | None = None,
+    verify: Runner = run_verification,
+    initialise: Callable[[], Any] = warm,
+    **settings: Any,
+) -> Iterator[TestClient]:
+    """A client of such an application, running and ready."""
+    with (
+        application(gpu, verify, initialise, **settings) as app,
+        TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client,
+    ):
+        wait_until_ready(client)
+        yield client
 
 
 def sqlite_url(folder: Path) -> str:

@@ -12,13 +12,12 @@ from urllib.parse import unquote
 import httpx2
 import pytest
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from app.api.access import PUBLIC, AccessTable, needs
 from app.errors import StoreUnavailable
 from app.key_ring import KeyRing
-from app.keys import Scope
+from app.keys import KEY_LENGTH, KEY_WORDS, Scope, new_id, new_secret, written
 from app.main import create_app
 from app.problem_documents import ProblemDocument
 from app.settings import Settings
@@ -28,12 +27,8 @@ from tests.app.conftest import service
 from tests.app.key_tools import expired_key, keyed_service, new_key, revoked_key, services_of
 
 APP = create_app(Settings(), Database(Settings().database))  # never opened
-ROUTES = [
-    (method, str(route.path))
-    for route in iter_route_contexts(APP.routes)
-    for method in sorted(route.methods or ())
-]
 TABLE = AccessTable(APP.routes)
+ROUTES = [(method, entry.path) for entry in TABLE.entries for method in sorted(entry.methods)]
 CLOSED = [(m, p) for m, p in ROUTES if TABLE.scope_of(m, p) is not None]
 OPEN = set(ROUTES) - set(CLOSED)
 NO_SCOPE: dict[Scope, list[Scope]] = {
@@ -58,8 +53,8 @@ def ask(client: TestClient, method: str, path: str, headers: Any = None) -> Any:
 
 
 def test_the_open_routes_are_those_that_are_meant_to_be() -> None:
-    probes = {(method, path) for method in ("GET", "HEAD") for path in ("/healthz", "/readyz")}
-    assert probes | {("GET", "/docs"), ("GET", "/openapi.json")} == OPEN
+    paths = ("/healthz", "/readyz", "/docs", "/openapi.json")
+    assert {(method, path) for method in ("GET", "HEAD") for path in paths} == OPEN
     assert len(CLOSED) >= 7
 
 
@@ -142,6 +137,65 @@ def test_nothing_tells_a_wrong_key_from_an_unknown_one(client: TestClient) -> No
     assert {**wrong.json(), "instance": ""} == {**unknown.json(), "instance": ""}
     assert set(wrong.headers) == set(unknown.headers)
     assert wrong.headers["www-authenticate"] == unknown.headers["www-authenticate"]
+
+
+CUTS: dict[str, slice] = {
+    "the secret's end": slice(None, -1),
+    "most of it": slice(None, 20),
+    "the secret": slice(None, -64),
+    "all but the prefix": slice(None, 3),
+    "the prefix": slice(3, None),
+    "the id": slice(16, None),
+    "everything": slice(0, 0),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_whoever_sends_a_part_of_a_key_is_told_what_a_whole_one_is(
+    client: TestClient, cut: str
+) -> None:
+    _, right = new_key(client, Scope.OPTIMIZE)
+    whole = right["authorization"].removeprefix("Bearer ")
+    details = []
+    for text in (whole, UNKNOWN):
+        part = text[CUTS[cut]]
+        response = client.get("/v1/devices", headers={"authorization": f"Bearer {part}"})
+        assert response.status_code == 401
+        details.append(response.json()["detail"])
+    told = details[0]
+    assert "no whole key: one is ww_, 12 digits of 0-9a-f, _ and 64 more digits" in told
+    assert "80 characters in all" in told
+    assert told.endswith(f"has {len(part)}")
+    # Of a key that there is no more is said than of one that there isn't, and none of it.
+    assert details[0] == details[1]
+    assert whole[3:15] not in told
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ([("authorization", "Basic d3c6d3c=")], "not of the scheme Bearer: send Authorization"),
+        ([("authorization", UNKNOWN)], "not of the scheme Bearer"),
+        ([("authorization", f"Bearer {UNKNOWN}")] * 2, "there are 2 Authorization headers"),
+        ([("authorization", f"Bearer {UNKNOWN.upper()}")], "no whole key: one is ww_"),
+        ([("authorization", f"Bearer {UNKNOWN}0")], "has 81"),
+        ([], "a key is needed: send Authorization: Bearer ww_"),
+    ],
+)
+def test_what_is_wrong_with_a_header_is_told(
+    client: TestClient, headers: list[tuple[str, str]], words: str
+) -> None:
+    response = client.get("/v1/devices", headers=httpx2.Headers(headers))
+    assert response.status_code == 401
+    assert words in response.json()["detail"]
+
+
+def test_what_a_whole_key_looks_like_is_what_keys_look_like() -> None:
+    key = written(new_id(), new_secret())
+    assert len(key) == KEY_LENGTH
+    prefix, id_digits, secret_digits = re.findall(r"^(\w+_),|(\d+) digits|and (\d+)", KEY_WORDS)
+    shape = f"{prefix[0]}[0-9a-f]{{{id_digits[1]}}}_[0-9a-f]{{{secret_digits[2]}}}"
+    assert re.fullmatch(shape, key)
 
 
 def test_an_ended_key_is_told_so_only_by_its_secret(client: TestClient) -> None:

@@ -19,6 +19,10 @@ WEIGHT = "0 or a number between 1e-09 and 1e+09"
 BETWEEN = "between 0 and 2147483647"
 VALUE = f"an integer {BETWEEN}"
 ROUTES = ("/v1/optimize", "/v1/explain")
+KINDS = {
+    "/v1/optimize": "lexicographic, pareto, weighted",
+    "/v1/explain": "lexicographic, weighted",
+}
 
 
 def lexicographic(order: Any) -> dict[str, Any]:
@@ -55,9 +59,9 @@ def named(client: TestClient, route: str, body: dict[str, Any], field: str, word
     ("objective", "field", "words"),
     [
         *((value, "", "must be a JSON object") for value in (None, [], "time", 1, True)),
-        ({}, ".kind", "is required and must be one of lexicographic, pareto, weighted"),
+        ({}, ".kind", "is required and must be one of KINDS"),
         *(
-            ({"kind": kind, "order": ["time"]}, ".kind", "one of lexicographic, pareto, weighted")
+            ({"kind": kind, "order": ["time"]}, ".kind", "one of KINDS")
             for kind in (
                 "fastest",
                 "",
@@ -99,6 +103,18 @@ def named(client: TestClient, route: str, body: dict[str, Any], field: str, word
         ),
         (weighted(time=0, wait=0.0), ".weights", "at least one must be greater than 0"),
         ({**weighted(time=1), "units": {}}, ".units", "there are kind, weights"),
+    ],
+)
+def test_a_wrong_objective_is_named_by_its_path(
+    client: TestClient, route: str, objective: Any, field: str, words: str
+) -> None:
+    words = words.replace("KINDS", KINDS[route])
+    named(client, route, {"objective": objective}, f"objective{field}", words)
+
+
+@pytest.mark.parametrize(
+    ("objective", "field", "words"),
+    [
         ({"kind": "pareto"}, ".axes", "is required and must be a list of 1 to 4 names"),
         (pareto(axes=[]), ".axes", NAMES),
         (pareto(axes=["time", "tflops"]), ".axes.1", NAMES),
@@ -121,10 +137,10 @@ def named(client: TestClient, route: str, body: dict[str, Any], field: str, word
         (pareto(order=["time"]), ".order", "there are kind, axes, within, cap"),
     ],
 )
-def test_a_wrong_objective_is_named_by_its_path(
-    client: TestClient, route: str, objective: Any, field: str, words: str
+def test_a_wrong_front_is_named_by_its_path(
+    client: TestClient, objective: Any, field: str, words: str
 ) -> None:
-    named(client, route, {"objective": objective}, f"objective{field}", words)
+    named(client, "/v1/optimize", {"objective": objective}, f"objective{field}", words)
 
 
 def bound(relation: str, value: Any) -> dict[str, Any]:
@@ -208,18 +224,34 @@ def test_what_does_not_go_together_is_named(
     named(client, ROUTES[0], body, field, words)
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"objective": pareto()}, "objective"),
-        ({"top_k": 2}, "top_k"),
-        ({"time_limit_ms": 9}, "time_limit_ms"),
-    ],
-)
+NOT_EXPLAINED = [
+    ({"objective": pareto()}, "objective.kind", "must be one of lexicographic, weighted"),
+    ({"top_k": 2}, "top_k", "is no field of this request"),
+    ({"time_limit_ms": 9}, "time_limit_ms", "is no field of this request"),
+]
+
+
+@pytest.mark.parametrize(("body", "field", "words"), NOT_EXPLAINED)
 def test_what_an_explanation_does_not_take_is_named(
-    client: TestClient, body: dict[str, Any], field: str
+    client: TestClient, body: dict[str, Any], field: str, words: str
 ) -> None:
-    named(client, ROUTES[1], body, field, "")
+    named(client, ROUTES[1], body, field, words)
+
+
+def test_the_openapi_document_says_by_shape_what_an_explanation_does_not_take(
+    client: TestClient,
+) -> None:
+    document = client.get("/openapi.json").json()
+    operation = document["paths"]["/v1/explain"]["post"]
+    (content,) = operation["requestBody"]["content"].values()
+    shapes = document["components"]["schemas"]
+    shape = shapes[content["schema"]["$ref"].rpartition("/")[2]]
+    assert shape["additionalProperties"] is False
+    taken = set(shapes["OptimizeRequest"]["properties"]) - {"top_k", "time_limit_ms"}
+    assert set(shape["properties"]) == taken
+    kinds = shape["properties"]["objective"]["discriminator"]["mapping"]
+    assert set(kinds) == {"lexicographic", "weighted"}
+    assert len(shape["properties"]["objective"]["oneOf"]) == 2
 
 
 def test_wrong_places_are_named_together(client: TestClient) -> None:
@@ -237,8 +269,17 @@ def test_wrong_places_are_named_together(client: TestClient) -> None:
     ]
 
 
-def test_thousands_of_wrong_members_are_counted_not_listed(client: TestClient) -> None:
-    body = {**GOOD, **{f"x{i}": 1 for i in range(5000)}}
+def test_many_wrong_members_are_counted_not_listed(client: TestClient) -> None:
+    body = {**GOOD, **{f"x{i}": 1 for i in range(900)}}
     answer = problem(client.post("/v1/optimize", json=body), 422)
     assert len(answer["errors"]) == FAULTS_SHOWN
-    assert answer["detail"].endswith(f"; and {5000 - FAULTS_SHOWN} more")
+    assert answer["detail"].endswith(f"; and {900 - FAULTS_SHOWN} more")
+
+
+@pytest.mark.parametrize("route", [*ROUTES, "/v1/simulate", "/v1/optimize/batch"])
+def test_an_object_of_thousands_of_members_is_refused_unread(
+    client: TestClient, route: str
+) -> None:
+    body = {**GOOD, "objective": {f"x{i}": 1 for i in range(5000)}}
+    detail = problem(client.post(route, json=body), 400)["detail"]
+    assert detail.endswith("an object has too many members: it may have 1000, got 5000")

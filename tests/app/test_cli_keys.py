@@ -72,6 +72,42 @@ def test_a_person_sees_the_key_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert "revoked" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_the_database_is_named_on_standard_error_alone(
+    capsys: pytest.CaptureFixture[str], database: str, more: list[str]
+) -> None:
+    key = run(capsys, *ADMIN)
+    for words in (ADMIN, ("list",), ("revoke", key["id"])):
+        assert main(["keys", *words, *more]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == f"database: {database}\n"
+        assert database not in captured.out
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_DATABASE", "postgresql://me:hush@127.0.0.1:1/none")
+    assert main(["keys", "list"]) == 3
+    said = capsys.readouterr().err
+    assert "me:***@127.0.0.1:1/none" in said.splitlines()[0]
+    assert "hush" not in said
+
+
+def test_the_help_says_what_each_limit_means_and_what_holds_without_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["keys", "create", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.partition("options:")[2].split())
+    options = text.split(" --")[1:]
+    for option in options:
+        name = option.split()[0]
+        if name not in ("help", "json"):
+            assert "default: " in option or "required" in option, name
+    assert all(f"{scope}, " in text for scope in Scope)
+    assert "WARPWRIGHT_DATABASE" in text
+
+
 def test_keys_differ() -> None:
     assert len({new_secret() for _ in range(100)}) == 100
     assert len(new_secret()) * 4 == 256

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +102,34 @@ def test_what_can_not_be_had_is_a_document_on_standard_output_and_exits_1(
     captured = capsys.readouterr()
     assert json.loads(captured.out) == body
     assert "no legal configuration satisfies constraints.smem_bytes.max" in captured.err
+
+
+def at_a_terminal(*words: str, error_too: bool = True) -> tuple[int, str]:
+    """Exit code and what a terminal shows of a command that runs at it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "app.cli.main", *words]
+    process = subprocess.Popen(
+        command, stdout=theirs, stderr=theirs if error_too else subprocess.DEVNULL
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # Linux says so at the end
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    return process.wait(60), shown.decode()
+
+
+@pytest.mark.parametrize("command", ["optimize", "explain"])
+def test_at_a_terminal_what_can_not_be_had_is_told_once(command: str) -> None:
+    words = [command, *SIZE, *options(constraints=NOTHING)]
+    code, shown = at_a_terminal(*words)
+    assert code == 1
+    assert shown.count("no legal configuration satisfies constraints.smem_bytes.max") == 1
+    assert shown.count("smem_bytes") == 2  # what clashes, and what would do
+    code, shown = at_a_terminal(*words, "--json", error_too=False)  # which has a progress bar
+    assert code == 1
+    assert json.loads(shown)["core"] == ["constraints.smem_bytes.max"]
 
 
 @pytest.mark.parametrize("command", ["optimize", "explain"])

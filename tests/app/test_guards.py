@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from app.api.access import Entry
-from app.api.guards import BodyGuard, CallerGuard, host_name
+from app.api.guards import BodyGuard, CallerGuard, checks_hosts, host_name
 from app.settings import Settings
 
 QUESTION = {"m": 512, "n": 512, "k": 512, "proof": "none"}
@@ -125,6 +126,15 @@ def test_beyond_loopback_the_named_hosts_are_answered(
     settings: Settings, host: str, status: int
 ) -> None:
     assert asyncio.run(_status(CallerGuard(_ok, settings), {"host": host})) == status
+
+
+def test_the_documentation_says_which_services_refuse_hosts() -> None:
+    errors = (Path(__file__).parents[2] / "docs" / "api.md").read_text("utf-8")
+    row = next(line for line in errors.splitlines() if line.startswith("| 421 |"))
+    assert ("bound to loopback" in row) is checks_hosts(Settings())
+    named = Settings(host="0.0.0.0", allowed_hosts="box.example")
+    assert ("has `WARPWRIGHT_ALLOWED_HOSTS`" in row) is checks_hosts(named)
+    assert ("any other answers every host" in row) is not checks_hosts(Settings(host="0.0.0.0"))
 
 
 def test_a_body_that_does_not_arrive_is_given_up() -> None:

@@ -70,7 +70,7 @@ def test_the_openapi_document_states_the_limits(client: TestClient) -> None:
     m = schemas["OptimizeRequest"]["properties"]["m"]
     assert (m["type"], m["minimum"], m["maximum"]) == ("integer", 1, 2**31 - 1)
     assert schemas["OptimizeRequest"]["additionalProperties"] is False
-    for shape in ("OptimizeRequest", "SimulateRequest", "VerificationRequest"):
+    for shape in ("OptimizeRequest", "ExplainRequest", "SimulateRequest", "VerificationRequest"):
         offset = schemas[shape]["properties"]["c_offset"]
         assert (offset["minimum"], offset["maximum"]) == (0, 7)
         assert "at most 7 in bf16, 7 in fp16, 3 in fp32" in offset["description"]
@@ -91,7 +91,7 @@ def test_the_openapi_document_states_the_limits(client: TestClient) -> None:
     ("route", "shape"),
     [
         ("/v1/optimize", "OptimizeRequest"),
-        ("/v1/explain", "OptimizeRequest"),
+        ("/v1/explain", "ExplainRequest"),
         ("/v1/simulate", "SimulateRequest"),
     ],
 )

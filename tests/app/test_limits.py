@@ -142,6 +142,18 @@ def test_the_gpu_seconds_of_the_utc_day_are_added_up_by_key(database: Database) 
     check_quota(LOOPBACK, database, metrics, NOON)
 
 
+def test_a_quota_of_nothing_promises_nothing(client: TestClient) -> None:
+    key, headers = new_key(client, Scope.VERIFY, gpu_seconds_per_day=0.0)
+    response = client.post("/v1/verifications", json={"m": 64, "n": 64, "k": 64}, headers=headers)
+    assert response.status_code == 429
+    assert response.json()["type"] == "urn:warpwright:problem:quota-exceeded"
+    words = f"the key {key.id} may launch nothing: it has 0 GPU seconds a day"
+    assert response.json()["detail"] == words
+    assert "retry-after" not in response.headers
+    refused = services_of(client).metrics.refused
+    assert refused.labels("gpu_seconds_per_day")._value.get() >= 1
+
+
 def test_a_verification_beyond_the_quota_is_refused_over_http(client: TestClient) -> None:
     key, headers = new_key(client, Scope.VERIFY, gpu_seconds_per_day=5.0)
     response = client.post("/v1/verifications", json=QUESTION, headers=headers)
@@ -192,7 +204,9 @@ def test_the_audit_has_pages_and_filters() -> None:
         ({"since": "0001-01-01T00:00:00+23:59"}, "since", "a moment with its time zone"),
         ({"until": "9999-12-31T23:59:59-23:59"}, "until", "a moment with its time zone"),
         ({"order": "up"}, "order", "is no field of this request"),
-        ({"job_id": "x" * 65}, "job_id", "at most 64 characters"),
+        ({"job_id": "x" * 65}, "job_id", "1 to 64 characters"),
+        ({"job_id": ""}, "job_id", "1 to 64 characters"),
+        ({"key_id": "x" * 17}, "key_id", "at most 16 characters"),
     ],
 )
 def test_a_wrong_filter_is_named(

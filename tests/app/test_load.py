@@ -47,7 +47,8 @@ def test_64_clients_of_new_questions_are_all_answered() -> None:
         ]
         return [status for statuses in await asyncio.gather(*asked) for status in statuses]
 
-    with serving("--workers", "2") as (_, port):
+    with serving("--workers", "2") as service:
+        port = service.port()
         wait_until_ready(port)
         statuses = asyncio.run(load(port))
     assert statuses == [200] * CLIENTS * EACH

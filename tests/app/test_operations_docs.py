@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fastapi.testclient import TestClient
@@ -12,7 +13,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from app.cli.main import main
 from app.main import create_app
-from app.settings import PREFIX, Settings
+from app.metrics import REFUSALS
+from app.settings import ELSEWHERE, PREFIX, Settings
 from app.store.database import Database
 from tests.app.key_tools import services_of
 from tests.app.test_access import CLOSED, OPEN, TABLE
@@ -31,10 +33,25 @@ SETTINGS = (DOCS / "api.md").read_text("utf-8").partition("\n## Settings\n")[2]
 SERIES = r"\b(?:warpwright|process)_[a-z_]+"
 
 
+PAGES = [DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+SHELL = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?:warpwright|python) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_are_written_one_way_and_the_page_says_what_puts_them_on_the_path(
+    page: Path,
+) -> None:
+    text = page.read_text("utf-8")
+    assert set(re.findall(r"\.venv/bin/\w+", text)) <= {".venv/bin/activate"}
+    blocks = "".join(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
+    if SHELL.search(blocks):
+        assert ". .venv/bin/activate" in text
+
+
 def families(client: TestClient) -> set[str]:
     """Names of the metrics that /metrics declares, counters with their ending."""
     declared = re.findall(r"# TYPE (\S+) (\S+)", client.get("/metrics").text)
-    return {name for name, _ in declared if not name.endswith("_created")}
+    return {name for name, _ in declared}
 
 
 def test_every_metric_is_in_the_table_and_no_other(client: TestClient) -> None:
@@ -77,7 +94,7 @@ def test_every_reason_of_a_refusal_is_named() -> None:
     )
     row = next(line for line in OPERATIONS.splitlines() if "refused_requests_total" in line)
     reasons = re.findall(r'(?:_no_key\(|Refusal\(|refused\.labels\()"(\w+)"', source)
-    assert len(set(reasons)) == 9
+    assert set(reasons) == set(REFUSALS)
     assert set(reasons) <= set(re.findall(r"`(\w+)`", row))
 
 
@@ -123,6 +140,69 @@ def test_what_would_hold_is_shown_and_nothing_started(
     monkeypatch.setenv("WARPWRIGHT_REQUIRE_KEYS", "never")
     assert main(["serve", "--check", "--json"]) == 2
     assert "WARPWRIGHT_REQUIRE_KEYS" in capsys.readouterr().out
+
+
+LONG = "sqlite:////" + "/".join(f"folder_{i:02}" for i in range(40)) + "/file.db"
+
+
+def test_every_setting_is_shown_whole_however_narrow_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {
+        "ALLOWED_HOSTS": "a.example,b.example",
+        "DATABASE": LONG,
+        "CACHE": "/" + "c" * 300 + ".0",
+        "ANSWER_CACHE_BYTES": "12345678",
+        "BODY_DEADLINE_S": "1234.5678",
+        "METRICS_OPEN": "true",
+    }
+    monkeypatch.setenv("COLUMNS", "20")
+    for name, value in changed.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    assert main(["serve", "--check"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert set(shown) == {name.lower() for name in (*Settings.model_fields, *ELSEWHERE)}
+    for name, value in changed.items():
+        assert shown[name.lower()] == value
+    assert shown["solve_deadline_s"] == "60"
+
+
+@pytest.mark.parametrize(
+    ("variables", "keys"),
+    [
+        ({}, "not needed"),
+        ({"HOST": "0.0.0.0"}, "needed"),
+        ({"REQUIRE_KEYS": "always"}, None),
+    ],
+)
+def test_what_auto_comes_to_is_shown(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    keys: str | None,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    automatic = {
+        name
+        for name, field in Settings.model_fields.items()
+        if "auto" in get_args(field.annotation)
+    }
+    assert main(["serve", "--check", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert set(record["resolved"]) == automatic
+    assert main(["serve", "--check"]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["require_keys"] == ("always" if keys is None else f"auto: {keys}")
+    assert shown["log_format"] == "auto: json"  # standard error is no terminal here
+
+
+def test_a_variable_that_nothing_reads_is_told_by_the_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_PROT", "1")
+    assert main(["serve", "--check"]) == 0
+    assert "nothing reads WARPWRIGHT_PROT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args, get_origin
+
 import pytest
 
-from app.settings import is_loopback, load_settings, unknown_variables
+from app.settings import Settings, is_loopback, load_settings, unknown_variables
 from solver.errors import InvalidInput
 
 
@@ -39,6 +41,26 @@ def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
     with pytest.raises(InvalidInput) as caught:  # as the command line asks
         load_settings({name: value}, **{name.removeprefix("WARPWRIGHT_").lower(): None})
     assert caught.value.field == name
+
+
+CHOICES = {
+    name: get_args(field.annotation)
+    for name, field in Settings.model_fields.items()
+    if get_origin(field.annotation) is Literal
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in CHOICES.items() for value in values]
+)
+def test_a_choice_is_taken_in_any_case(name: str, value: str) -> None:
+    for written in (value.upper(), value.title()):
+        assert getattr(load_settings({f"WARPWRIGHT_{name.upper()}": written}), name) == value
+
+
+@pytest.mark.parametrize("written", ["TRUE", "True", "true", "ON", "Yes", "1"])
+def test_a_yes_is_taken_in_any_case(written: str) -> None:
+    assert load_settings({"WARPWRIGHT_METRICS_OPEN": written}).metrics_open
 
 
 def test_a_wrong_argument_names_itself() -> None:

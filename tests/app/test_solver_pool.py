@@ -211,7 +211,7 @@ def test_a_slot_outlives_a_process_that_could_not_be_started(
     monkeypatch: pytest.MonkeyPatch, error: Exception, inside: str
 ) -> None:
     """At the start, and again while it held a question."""
-    monkeypatch.setattr("app.solver_pool.RESTART_PAUSES_S", (0.0, 0.05))
+    monkeypatch.setattr("app.restarts.MOST_S", 0.05)
     failures = 2
     real = getattr(Worker, inside)
 

@@ -41,14 +41,24 @@ with atheris.instrument_imports(include=["app", "solver"]):
         from_exception,
         invalid_request,
     )
-    from app.schemas.questions import OptimizeRequest, SimulateRequest, VerificationRequest
-    from app.strict_json import Refused, load, refusal_of
+    from app.schemas.questions import (
+        ExplainRequest,
+        OptimizeRequest,
+        SimulateRequest,
+        VerificationRequest,
+    )
+    from app.strict_json import Refused, load, parse
     from solver.constraints import Constraints
     from solver.errors import InvalidInput
     from solver.objective import Pareto, objective_from_dict
     from solver.problem import Problem
 
-REQUESTS: tuple[type[BaseModel], ...] = (OptimizeRequest, SimulateRequest, VerificationRequest)
+REQUESTS: tuple[type[BaseModel], ...] = (
+    OptimizeRequest,
+    ExplainRequest,
+    SimulateRequest,
+    VerificationRequest,
+)
 SLOW_S = 5
 MEMORY_MB = 4096
 SEEDS: tuple[Any, ...] = (
@@ -78,13 +88,10 @@ VALUES = (
 
 def answer_to(body: bytes, request: type[BaseModel]) -> ProblemDocument | None:
     """What the edge says to a body: a document, or None for one it would answer."""
-    refusal = refusal_of(body)
-    if refusal is not None:
-        return document(MALFORMED, refusal)
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        return document(MALFORMED, str(error))
+        value = parse(body)
+    except Refused as refused:
+        return document(MALFORMED, str(refused))
     try:
         asked = request.model_validate(value, from_attributes=True)
     except ValidationError as error:
@@ -98,7 +105,7 @@ def answer_to(body: bytes, request: type[BaseModel]) -> ProblemDocument | None:
 
 def read(asked: BaseModel) -> None:
     """Hand a request to the solver's types, which check what they are given."""
-    if isinstance(asked, OptimizeRequest):
+    if isinstance(asked, OptimizeRequest | ExplainRequest):
         question = asked.question("h200")
         assert Problem(**question.problem.to_dict()) == question.problem
         echo = json.loads(json.dumps(question.to_dict(), allow_nan=False))

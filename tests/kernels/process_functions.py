@@ -26,7 +26,8 @@ def hang() -> None:
 
 
 def hang_deaf_to_signals() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     while True:
         pass
 

@@ -29,14 +29,24 @@ def worker() -> Iterator[Worker]:
         yield made
 
 
-def test_an_interrupt_of_the_terminal_does_not_end_a_process_that_is_starting(
-    worker: Worker,
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_is_sent_to_the_whole_group_does_not_end_a_process(
+    worker: Worker, number: signal.Signals, warm: bool
 ) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, set())
-    worker._connect()
-    os.kill(worker._process.pid, signal.SIGINT)
-    outcome = worker.call(functions.add, (2, 3), DEADLINE_S)
-    assert (outcome.kind, outcome.value) == (OutcomeKind.OK, 5)
+    worker._connect()  # that one is starting yet
+    pid = worker._process.pid
+    if warm:
+        assert worker.call(functions.process_id, (), DEADLINE_S).value == pid
+        timers = [threading.Timer(delay_s, os.kill, (pid, number)) for delay_s in (0.1, 0.2)]
+        for timer in timers:
+            timer.start()
+    else:
+        os.kill(pid, number)
+    outcome = worker.call(functions.span, (0.5,), DEADLINE_S)
+    assert outcome.kind is OutcomeKind.OK
+    assert worker.call(functions.process_id, (), DEADLINE_S).value == pid
     assert signal.pthread_sigmask(signal.SIG_BLOCK, set()) == before
 
 
@@ -138,7 +148,17 @@ def test_closing_ends_the_process() -> None:
     assert not worker.running
 
 
-def test_a_child_leaves_when_its_parent_is_killed() -> None:
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("os.kill(os.getpid(), 9)", -9),
+        ("os.kill(os.getpid(), 15)", -15),
+        ("os.killpg(0, 15)", -15),
+        ("sys.exit(0)", 0),  # nobody closed the worker
+        ("raise KeyboardInterrupt", -2),
+    ],
+)
+def test_a_child_at_work_leaves_however_its_parent_ends(end: str, code: int) -> None:
     script = (
         "import os, sys, time\n"
         f"sys.path[:0] = [{str(Path(__file__).parent)!r}, "
@@ -149,13 +169,23 @@ def test_a_child_leaves_when_its_parent_is_killed() -> None:
         "if __name__ == '__main__':\n"
         "    worker = Worker()\n"
         "    print(worker.call(functions.process_id, (), 30).value, flush=True)\n"
-        "    threading.Thread(target=worker.call, args=(functions.hang, (), 60)).start()\n"
+        "    call = threading.Thread(\n"
+        "        target=worker.call, args=(functions.hang_deaf_to_signals, (), 60), daemon=True\n"
+        "    )\n"
+        "    call.start()\n"
         "    time.sleep(0.5)\n"
-        "    os.kill(os.getpid(), 9)\n"
+        f"    {end}\n"
     )
+    begun = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
     )
+    assert done.returncode == code, done.stderr
+    assert time.monotonic() - begun < 30
     pid = int(done.stdout)
     patience = time.monotonic() + 10
     while not gone(pid) and time.monotonic() < patience:

@@ -8,25 +8,31 @@ from fastapi import APIRouter, Request, Response
 
 from app import answers
 from app.api.access import needs
+from app.api.bodies import ParsedRoute
 from app.api.deps import ArrivedDep, ServicesDep
 from app.api.documents import problems
 from app.api.kept import addressed_response
+from app.api.request_headers import header_parameter
 from app.api.responses import answer_response, json_response
 from app.keys import Scope
+from app.problem_documents import INVALID, UNAVAILABLE, UNSATISFIABLE
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
 from app.schemas.queries import query_parameters, read_query
-from app.schemas.questions import OptimizeRequest, SimulateRequest
+from app.schemas.questions import ExplainRequest, OptimizeRequest, SimulateRequest
 
+IF_NONE_MATCH = header_parameter(
+    "If-None-Match", "the `ETag` of an answer that you have: 304 where it is still that one"
+)
 NOT_KEPT = ((b"cache-control", b"no-store"),)
 
-router = APIRouter(prefix="/v1", tags=["answers"])
+router = APIRouter(prefix="/v1", tags=["answers"], route_class=ParsedRoute)
 
 
 @router.post(
     "/optimize",
     response_model=OptimizeAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(UNSATISFIABLE, UNAVAILABLE),
     summary="The best configuration for a problem, with its proof",
 )
 @needs(Scope.OPTIMIZE)
@@ -47,12 +53,12 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     return answer_response(given, headers=NOT_KEPT if late else ())
 
 
-@router.head("/optimize", include_in_schema=False)
 @router.get(
     "/optimize",
     response_model=OptimizeAnswer,
-    responses=problems(422, 503) | {304: {"description": "The caller has this answer already"}},
-    openapi_extra={"parameters": query_parameters()},
+    responses=problems(INVALID, UNSATISFIABLE, UNAVAILABLE)
+    | {304: {"description": "The caller has this answer already"}},
+    openapi_extra={"parameters": [*query_parameters(), IF_NONE_MATCH]},
     summary="The same question in an address, whose answer may be kept",
 )
 @needs(Scope.OPTIMIZE)
@@ -72,15 +78,16 @@ async def optimize_by_address(request: Request, services: ServicesDep) -> Respon
 @router.post(
     "/explain",
     response_model=ExplainAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(UNSATISFIABLE, UNAVAILABLE),
     summary="Why this configuration, and what would change it",
 )
 @needs(Scope.OPTIMIZE)
-async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
+async def explain(body: ExplainRequest, services: ServicesDep) -> Response:
     """The pick's explanation: where its time goes, which limits bind, what comes next, and the
     least change of a limit or of a constant that makes another configuration the first, each
     proved on both of its sides. `text` has it in words, the other members in figures. Takes
-    what `/v1/optimize` takes, but for a pareto objective, `top_k` and `time_limit_ms`.
+    what `/v1/optimize` takes, but for a pareto objective, which has no one pick, `top_k` and
+    `time_limit_ms`.
     """
     begun = time.perf_counter()
     reply = await services.pool.ask(answers.explain, body.question(services.host.device))
@@ -94,7 +101,7 @@ async def explain(body: OptimizeRequest, services: ServicesDep) -> Response:
 @router.post(
     "/simulate",
     response_model=SimulateAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503),
+    responses=problems(UNAVAILABLE),
     summary="Play one configuration's events",
 )
 @needs(Scope.OPTIMIZE)

@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from app.api.access import needs
+from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
-from app.api.documents import problems
 from app.api.ndjson import NdjsonResponse, as_completed
 from app.keys import Scope
 from app.problem_documents import DEFECT, from_exception
@@ -31,13 +31,13 @@ LINES: dict[int | str, dict[str, Any]] = {
     }
 }
 
-router = APIRouter(tags=["answers"])
+router = APIRouter(tags=["answers"], route_class=ParsedRoute)
 
 
 @router.post(
     PATH,
     response_class=Response,  # else FastAPI calls every line a string
-    responses=LINES | problems(400, 408, 413, 415, 422),
+    responses=LINES,
     summary="The best configurations for up to 1,000 problems, as they are found",
 )
 @needs(Scope.OPTIMIZE)

@@ -11,10 +11,12 @@ from app.api.responses import json_response
 from app.keys import Scope
 from app.schemas.service import Health, Ready
 
+BLOCKED = ("failing", "stopped")
+"""States of the GPU's queue in which no verification is begun, whatever its GPU does."""
+
 router = APIRouter(tags=["health"])
 
 
-@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health, summary="Is the process alive")
 @needs(PUBLIC)
 async def healthz() -> Response:
@@ -22,7 +24,6 @@ async def healthz() -> Response:
     return json_response({"status": "ok"})
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get(
     "/readyz",
     response_model=Ready,
@@ -32,16 +33,18 @@ async def healthz() -> Response:
 @needs(PUBLIC)
 def readyz(services: ServicesDep) -> Response:
     """200 once a solver process is warm, the database is held and the GPU's queue is open, with
-    or without a GPU; `gpu` names it or is `absent`.
+    or without a GPU; `gpu` names it or is `absent`. A `gpu_worker` that is `restarting` is no
+    reason for 503: questions are answered, and verifications wait.
     """
     database = services.database.standing()
     gpu = services.gpu.state
-    ready = services.pool.ready and database == "held" and gpu != "stopped"
+    ready = services.pool.ready and database == "held" and gpu not in BLOCKED
     present = services.host.gpu is not None
     body = {
         "status": "ready" if ready else "not_ready",
-        "gpu": services.host.gpu.name if services.host.gpu else "absent",
-        "gpu_worker": gpu if present or gpu == "stopped" else "absent",
+        "gpu": services.host.gpu_name,
+        "gpu_worker": gpu if present or gpu in BLOCKED else "absent",
+        "gpu_worker_failures": services.gpu.failures,
         "database": database,
         "solver_processes": services.pool.workers,
     }

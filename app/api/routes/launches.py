@@ -12,6 +12,7 @@ from app.api.deps import ServicesDep
 from app.api.documents import problems
 from app.api.responses import json_response
 from app.keys import Scope
+from app.problem_documents import INVALID, UNAVAILABLE
 from app.schemas.launches import Launches, LaunchQuery
 from app.store.launches import page
 
@@ -21,7 +22,7 @@ router = APIRouter(prefix="/v1/launches", tags=["launches"])
 @router.get(
     "",
     response_model=Launches,
-    responses=problems(422),
+    responses=problems(INVALID, UNAVAILABLE),
     summary="What was launched on the GPU, and for whom",
 )
 @needs(Scope.ADMIN)

@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app import answers
 from app.api.access import needs
+from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
 from app.api.request_headers import (
@@ -23,6 +24,16 @@ from app.api.request_headers import (
 from app.api.responses import json_response
 from app.host import check_memory
 from app.keys import Scope
+from app.problem_documents import (
+    ENDED,
+    INVALID,
+    NO_FAMILY,
+    NO_GPU,
+    NOT_FOUND,
+    QUEUE_FULL,
+    QUOTA,
+    UNAVAILABLE,
+)
 from app.quota import check_quota
 from app.schemas.questions import VerificationRequest
 from app.schemas.service import VerificationJob, VerificationPage, VerificationPageQuery
@@ -33,20 +44,26 @@ from kernels.verify import require_gpu
 from solver.config import Config
 from solver.question import Question
 
-router = APIRouter(prefix="/v1/verifications", tags=["verifications"])
+router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_class=ParsedRoute)
 
 
 @router.post(
     "",
     status_code=202,
     response_model=VerificationJob,
-    responses=problems(400, 408, 413, 415, 422, 429, 503)
+    response_description="The job, which waits for the GPU",
+    responses=problems(NO_FAMILY, QUOTA, QUEUE_FULL, NO_GPU, UNAVAILABLE)
     | {200: {"model": VerificationJob, "description": "The job of an earlier such request"}},
-    openapi_extra=header_parameter(
-        IDEMPOTENCY_KEY,
-        "your own name for this request: sent again with the same body, it gets the same job",
-        "^[!-~]{1,255}$",
-    ),
+    openapi_extra={
+        "parameters": [
+            header_parameter(
+                IDEMPOTENCY_KEY,
+                "your own name for this request: sent again with the same body, it gets the same "
+                "job",
+                "^[!-~]{1,255}$",
+            )
+        ]
+    },
     summary="Compile, launch, check and time a kernel on the host's GPU",
 )
 @needs(Scope.VERIFY)
@@ -95,7 +112,7 @@ async def submit(
 @router.get(
     "",
     response_model=VerificationPage,
-    responses=problems(422, 503),
+    responses=problems(INVALID, UNAVAILABLE),
     summary="Verifications, the newest first",
 )
 @needs(Scope.VERIFY)
@@ -113,7 +130,7 @@ def page(
 @router.get(
     "/{verification_id}",
     response_model=VerificationJob,
-    responses=problems(404, 503),
+    responses=problems(NOT_FOUND, UNAVAILABLE),
     summary="Where a verification stands",
 )
 @needs(Scope.VERIFY)
@@ -125,7 +142,8 @@ def read(verification_id: str, services: ServicesDep, caller: CallerDep) -> Resp
 @router.delete(
     "/{verification_id}",
     response_model=VerificationJob,
-    responses=problems(404, 409, 503)
+    response_description="It waited, and is cancelled",
+    responses=problems(NOT_FOUND, ENDED, UNAVAILABLE)
     | {202: {"model": VerificationJob, "description": "It runs, and is being ended"}},
     summary="Cancel a verification",
 )
@@ -150,10 +168,16 @@ async def _place(
 @router.get(
     "/{verification_id}/events",
     response_class=EventSourceResponse,
-    responses=problems(404, 422, 503),
-    openapi_extra=header_parameter(
-        LAST_EVENT_ID, "the id of the last event you have: those after it follow", "^[0-9]{1,9}$"
-    ),
+    responses=problems(NOT_FOUND, INVALID, UNAVAILABLE),
+    openapi_extra={
+        "parameters": [
+            header_parameter(
+                LAST_EVENT_ID,
+                "the id of the last event you have: those after it follow",
+                "^[0-9]{1,9}$",
+            )
+        ]
+    },
     dependencies=[Depends(_place)],
     summary="Follow a verification",
 )

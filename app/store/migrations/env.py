@@ -1,6 +1,6 @@
 """Runs migrations on the connection that ``app.store.database.migrate`` hands over.
 
-To write one after a change of the tables, with `.venv/bin/python -m app.store.revise "words"`.
+To write one after a change of the tables, with `python -m app.store.revise "words"`.
 """
 
 from __future__ import annotations

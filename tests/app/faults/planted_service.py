@@ -1,9 +1,16 @@
 """`warpwright serve` with planted work: ``python -m tests.app.faults.planted_service``.
 
-Settings come from WARPWRIGHT_* as the service's do. Prints its port on a line.
+Settings come from WARPWRIGHT_* as the service's do. Prints its port on a line and exits with
+the number of the signal that ended it.
 """
 
 from __future__ import annotations
+
+import os
+import sys
+
+CONNECTIONS = "PLANTED_CONNECTIONS_S"
+"""Variable that says how long open requests may take once it stops."""
 
 
 def nothing() -> None:
@@ -13,6 +20,7 @@ def nothing() -> None:
 def main() -> None:
     """Serve until killed. Its processes import this module too, and need none of this."""
     import app.host
+    import app.serve
     import kernels.verify
     from app.serve import address_of, listen, serve
     from app.settings import load_settings
@@ -20,10 +28,17 @@ def main() -> None:
 
     for module in (app.host, kernels.verify):
         module.host_gpu = lambda: GPU
+    app.serve.CONNECTIONS_S = float(os.environ.get(CONNECTIONS, app.serve.CONNECTIONS_S))
     settings = load_settings(port=0, workers=1)
     listener = listen(settings)
-    print(address_of(listener)[1], flush=True)
-    serve(settings, listener, runners={"verification": run_planted}, initialise=nothing)
+    ended = serve(
+        settings,
+        listener,
+        on_start=lambda: print(address_of(listener)[1], flush=True),
+        runners={"verification": run_planted},
+        initialise=nothing,
+    )
+    sys.exit(ended)
 
 
 if __name__ == "__main__":

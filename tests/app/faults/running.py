@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -48,6 +49,10 @@ class Running:
         self.process: subprocess.Popen[str] | None = None
         self.port = 0
 
+    def set(self, name: str, value: str) -> None:
+        """A variable of the processes that are started from now on."""
+        self._environment[name] = value
+
     def __enter__(self) -> Running:
         self.start()
         return self
@@ -70,6 +75,7 @@ class Running:
                 text=True,
                 cwd=ROOT,
                 env=self._environment,
+                start_new_session=True,
             )
         try:
             assert self.process.stdout is not None
@@ -97,6 +103,11 @@ class Running:
         assert self.process is not None
         self.process.terminate()
         return self.wait()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and all its children, as a terminal or systemd does."""
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
 
     def wait(self) -> int:
         """The exit code, once the process has gone."""
@@ -170,6 +181,16 @@ class Stream:
         """Go away, wherever the stream is."""
         self.response.close()
         self.connection.close()
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below one, as /proc has them."""
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return [each for child in children for each in (child, *descendants(child))]
 
 
 def until(true: Any, within_s: float = 30.0) -> float:

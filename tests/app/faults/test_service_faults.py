@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import json
+import os
 import random
+import signal
+import socket
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,9 @@ from sqlalchemy import select
 
 from app.store.database import Database
 from app.store.tables import jobs, launches
-from tests.app.faults import planted_work
-from tests.app.faults.running import Running, Stream, body, until
+from tests.app.faults import planted_service, planted_work
+from tests.app.faults.planted_work import HANGS
+from tests.app.faults.running import Running, Stream, body, descendants, until
 
 KILLS_SHORT, KILLS_LONG = 3, 50
 JOBS_PER_KILL = 4
@@ -84,6 +89,108 @@ def test_a_stop_lets_the_running_job_end_and_the_next_service_does_the_rest(
         again = Stream(service, second, after=1)
         assert [data.get("status") for _, _, data in again.events()][-1] == "passed"
         assert service.job(second)["attempts"] == service.job(first)["attempts"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_lets_the_running_job_end(
+    running: Running, number: signal.Signals
+) -> None:
+    with running as service:
+        job_id = service.submit(body(2000))["id"]
+        until(lambda: len(planted_work.read()) == 1)
+        assert service.process is not None
+        family = descendants(service.process.pid)
+        assert len(family) >= 3  # a solver process, the GPU's worker, multiprocessing's tracker
+        service.signal_group(number)
+        until(lambda: "Shutting down" in service.log)
+        service.signal_group(signal.SIGTERM)  # an impatient one changes nothing
+        assert set(family) <= set(descendants(service.process.pid))
+        service.wait()
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in family))
+        service.start()
+        assert service.job(job_id)["status"] == "passed"
+        assert service.job(job_id)["attempts"] == 1
+
+
+def stream_batch(service: Running, stack: ExitStack) -> http.client.HTTPResponse:
+    """A batch that takes minutes, of which the first line has come."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    stack.callback(connection.close)
+    problems = [{"m": m, "n": 4096, "k": 4096} for m in range(3000, 4000)]
+    content = json.dumps({"problems": problems})
+    connection.request("POST", "/v1/optimize/batch", content, {"Content-Type": "application/json"})
+    response = stack.enter_context(connection.getresponse())
+    assert b"answer" in response.readline()
+    return response
+
+
+def send_half_a_body(service: Running) -> socket.socket:
+    """A request whose body does not come to its end."""
+    client = socket.create_connection(("127.0.0.1", service.port), timeout=60)
+    client.sendall(
+        b"POST /v1/optimize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
+        b"Content-Type: application/json\r\n\r\n{"
+    )
+    return client
+
+
+def ask_what_takes_long(service: Running) -> socket.socket:
+    """A request whose answer has not begun."""
+    client = socket.create_connection(("127.0.0.1", service.port), timeout=60)
+    body = b'{"m": 4095, "n": 4095, "k": 4095}'
+    client.sendall(
+        b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    return client
+
+
+@pytest.mark.parametrize(
+    "signals", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]], ids=["late", "at once"]
+)
+def test_requests_that_are_cut_at_a_stop_are_one_plain_line(
+    running: Running, monkeypatch: pytest.MonkeyPatch, signals: list[signal.Signals]
+) -> None:
+    """Cut after their time, or at once at a second Ctrl-C, which also ends the running job."""
+    again = len(signals) > 1
+    running.set(planted_service.CONNECTIONS, "60" if again else "0.5")
+    with running as service, ExitStack() as stack:
+        job_id = service.submit(body(0, m=HANGS) if again else body(1500))["id"]
+        until(lambda: len(planted_work.read()) == 1)
+        batch = stream_batch(service, stack)
+        clients = [send_half_a_body(service), ask_what_takes_long(service)]
+        for client in clients:
+            stack.callback(client.close)
+        follower = Stream(service, job_id)
+        assert service.process is not None
+        begun_s = time.monotonic()
+        for number in signals:
+            service.process.send_signal(number)
+            until(lambda: "Shutting down" in service.log)
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            batch.read()
+        for client in clients:
+            with suppress(ConnectionError):
+                assert client.recv(1000) == b""
+        list(follower.events())
+        assert service.wait() == signals[0]
+        assert time.monotonic() - begun_s < 20
+        lines = [json.loads(line) for line in service.log.splitlines()]
+        stop = [line["message"] for line in lines].index("Shutting down")
+        unusual = [line for line in lines[stop:] if line["level"] != "INFO"]
+        cut = unusual.pop(0)
+        assert cut["message"] == "open requests are cut: the service stops"
+        assert cut["open"] == 3
+        assert unusual == []
+        assert lines[-1]["message"] == f"stopped by {signals[0].name}"
+        service.start()
+        if not again:
+            assert service.job(job_id)["status"] == "passed"
+        else:
+            assert (service.job(job_id)["status"], service.job(job_id)["attempts"]) in (
+                ("running", 2),
+                ("queued", 1),
+            )
 
 
 def test_a_service_killed_three_times_loses_and_doubles_nothing(running: Running) -> None:

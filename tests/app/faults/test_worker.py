@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing.spawn
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from app.schemas.service import Ready
+from app.store.database import Database
 from app.store.job import Job, Outcome
 from app.store.tables import launches
+from tests.app.conftest import service
 from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
+from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.planted_work import CRASHES, HANGS
-from tests.app.faults.running import until
+from tests.app.faults.running import body, until
 
 
 def begun(job: Job) -> list[int]:
@@ -74,6 +81,110 @@ def test_a_job_whose_worker_is_killed_every_time_is_given_up(bench: Bench) -> No
     assert (ended.status, ended.reason) == ("failed", "worker_lost")
     assert outcomes(bench, job) == ["lost", "lost", "failed"]
     assert bench.ended(after).status == "passed"
+
+
+def refusing_start(*_: object) -> None:
+    raise OSError(errno.EAGAIN, "no process left")
+
+
+def leaving_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that ends before it takes a call, as one whose Python is broken."""
+    monkeypatch.setattr(multiprocessing.spawn, "get_executable", lambda: b"/bin/false")
+
+
+@pytest.mark.parametrize("how", ["refused", "leaves"])
+def test_a_worker_that_can_not_be_started_costs_no_job_a_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    monkeypatch.setattr("app.restarts.FIRST_S", 0.1)
+    monkeypatch.setattr("app.restarts.MOST_S", 0.4)
+    with monkeypatch.context() as patch:
+        if how == "refused":
+            patch.setattr("multiprocessing.context.SpawnProcess.start", refusing_start)
+        else:
+            leaving_at_once(patch)
+        job, after = bench.submit(), bench.submit()
+        bench.queue.start()
+        until(lambda: bench.queue.failures >= 5)
+        assert bench.queue.state == "restarting"
+        for waiting in (job, after):
+            kept = bench.store.get(waiting.id)
+            assert (kept.status, kept.attempts, kept.losses) == ("queued", 0, 0)
+    for ended in (bench.ended(job), bench.ended(after)):
+        assert (ended.status, ended.attempts, ended.losses) == ("passed", 1, 0)
+    until(lambda: (bench.queue.state, bench.queue.failures) == ("idle", 0))
+    said = [record.getMessage() for record in caplog.records if "did not start" in record.message]
+    assert [line.rpartition("; ")[2] for line in said[:5]] == [
+        "again in 0.1 s",
+        "again in 0.2 s",
+        "again in 0.4 s",
+        "again in 0.4 s",
+        "again in 0.4 s",
+    ]
+    assert ("no process left" if how == "refused" else "exit code 1") in said[0]
+
+
+def test_a_stop_does_not_wait_for_a_worker_that_can_not_be_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", refusing_start)
+    monkeypatch.setattr("app.restarts.FIRST_S", 20.0)
+    job = bench.submit()
+    bench.queue.start()
+    until(lambda: bench.queue.failures == 1)
+    begun_s = time.monotonic()
+    bench.queue.stop(20)
+    assert time.monotonic() - begun_s < 5
+    assert bench.store.get(job.id).status == "queued"
+
+
+def test_readiness_says_that_the_worker_is_started_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(planted_work.JOURNAL, str(tmp_path / "journal"))
+    monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path / "cache"))
+    database.close()
+    url = database.url.render_as_string(hide_password=False)
+    with service(GPU, run_planted, initialise=dict, database=url) as client:
+        with monkeypatch.context() as patch:
+            leaving_at_once(patch)
+            location = client.post("/v1/verifications", json=body(0)).headers["location"]
+            until(lambda: client.get("/readyz").json()["gpu_worker"] == "restarting")
+            answer = client.get("/readyz")
+            assert answer.status_code == 200, "questions are answered"
+            assert Ready.model_validate_json(answer.content).gpu_worker_failures >= 1
+        until(lambda: client.get(location).json()["status"] == "passed")
+        until(lambda: client.get("/readyz").json()["gpu_worker"] == "idle")
+        assert client.get("/readyz").json()["gpu_worker_failures"] == 0
+
+
+def test_a_worker_that_is_lost_again_and_again_is_started_later_and_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.restarts.FIRST_S", 0.5)
+    job, after = bench.submit(HANGS), bench.submit()
+    bench.queue.start()
+    killed_s = []
+    for attempt in range(3):
+        until(lambda attempt=attempt: len(begun(job)) > attempt)  # type: ignore[misc]
+        os.kill(begun(job)[-1], signal.SIGKILL)
+        killed_s.append(time.monotonic())
+    assert bench.ended(job).reason == "worker_lost"
+    assert killed_s[1] - killed_s[0] > 0.5
+    assert killed_s[2] - killed_s[1] > 1.0
+    assert bench.ended(after).status == "passed"
+    until(lambda: bench.queue.failures == 0)
+
+
+def test_a_cancelled_run_is_no_failure_of_the_worker(bench: Bench) -> None:
+    job = bench.submit(HANGS)
+    bench.queue.start()
+    until(lambda: bool(begun(job)))
+    bench.queue.cancel(job.id)
+    bench.ended(job)
+    bench.ended(bench.submit())
+    until(lambda: bench.queue.state == "idle")
+    assert bench.queue.failures == 0
 
 
 def test_a_hung_worker_is_killed_at_its_deadline_and_the_next_job_runs(bench: Bench) -> None:

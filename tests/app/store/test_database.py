@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from app.errors import EnvironmentLacks
-from app.store.database import Database, database_url
+from app.store.database import Database
 from app.store.tables import metadata
+from app.store.urls import database_url, shown_url
 from solver.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
     "value",
-    ["", "jobs.db", "mysql://host/name", "sqlite://", "sqlite:///:memory:", "sqlite"],
+    [
+        "",
+        "jobs.db",
+        "mysql://host/name",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:jobs.db?uri=true",
+        "sqlite",
+        "postgresql://me:hush@host:port/name",
+    ],
 )
-def test_another_database_is_refused(value: str) -> None:
+def test_another_database_is_refused_and_one_that_works_is_named(
+    value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(InvalidInput) as refused:
         database_url(value)
     assert refused.value.field == "database"
+    assert "hush" not in refused.value.message
+    suggested = re.findall(r"sqlite:///[^\s:,;]+", refused.value.message)
+    assert suggested
+    monkeypatch.chdir("/")
+    for url in suggested:
+        with closing(Database(url)) as database:
+            assert str(database.url.database).startswith("/")
+            database.open()
+    assert (tmp_path / "state" / "warpwright" / "warpwright.db").exists()
+
+
+def test_a_relative_path_is_shown_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Database("sqlite:///jobs.db").shown == f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hush@host/name",
+        "postgresql://host/name?user=me&password=hush",
+        "postgresql://me:hush@host/name?sslpassword=hush&password=hush&sslmode=require",
+    ],
+)
+def test_no_form_of_a_password_is_shown(url: str) -> None:
+    shown = shown_url(database_url(url))
+    assert "hush" not in shown
+    assert "***" in shown
+    assert "host/name" in shown
 
 
 def test_a_password_is_never_shown() -> None:
@@ -57,3 +106,43 @@ def test_migrations_lead_to_the_tables(database: Database) -> None:
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """Permissions of a folder's files."""
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_every_file_that_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    with closing(Database(f"sqlite:///{tmp_path}/jobs.db")) as database:
+        database.open()
+        database.hold()
+        with database.write() as connection:
+            connection.exec_driver_sql("DELETE FROM jobs")
+        assert modes(tmp_path) == dict.fromkeys(
+            ("jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db.service"), 0o600
+        )
+
+
+def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.db"
+    file.touch()
+    file.chmod(0o640)
+    with closing(Database(f"sqlite:///{file}")) as database:
+        database.open()
+        assert modes(tmp_path)["jobs.db"] == 0o640
+
+
+def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs.db"
+    folder.mkdir()
+    with pytest.raises(EnvironmentLacks, match=r"jobs\.db"):
+        Database(f"sqlite:///{folder}").open()
