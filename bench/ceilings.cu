@@ -1,5 +1,5 @@
-// What the device can do at most: reading memory, and multiplying what already lies in shared
-// memory. Built with the kernel's own headers.
+// What the device can do at most: reading and copying memory, and multiplying what already lies in
+// shared memory. Built with the kernel's own headers.
 #include "wgmma.cuh"
 
 using namespace warpwright;
@@ -19,6 +19,21 @@ extern "C" __global__ void __launch_bounds__(512)
   }
   for (; i < count; i += stride) mixed |= buffer[i].x | buffer[i].y | buffer[i].z | buffer[i].w;
   if (mixed == 1) *never_written = mixed;  // random bits together have more: keeps the loads alive
+}
+
+// Copies a buffer, four 16-byte loads of a thread under way at a time.
+extern "C" __global__ void __launch_bounds__(512)
+    copy_all(const uint4* from, uint4* to, i64 count) {
+  const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
+  i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; i + 3 * stride < count; i += 4 * stride) {
+    uint4 value[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) value[j] = __ldcs(from + i + j * stride);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) __stcs(to + i + j * stride, value[j]);
+  }
+  for (; i < count; i += stride) to[i] = from[i];
 }
 
 constexpr u32 kTileM = 64, kTileN = 256, kTileK = 64;

@@ -2,7 +2,7 @@
 
     python -m bench.gpu_ceilings --out bench/results/h200/ceilings.json
 
-A large device-to-device copy and a large read-only kernel, both far beyond the L2; wgmma on
+Kernels that copy and that only read a large buffer, both far beyond the L2; wgmma on
 operands that stay in shared memory, timed as a row of the bench is and held for a second.
 ``python -m kernels.bench --ceilings FILE`` keeps them beside its rows.
 """

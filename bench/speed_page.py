@@ -104,9 +104,9 @@ def rivals_part(sources: Sources) -> str | None:
 def memory_part(
     suite: str, results: dict[str, dict[str, Result]], ceilings: dict[str, Any] | None
 ) -> str | None:
-    """Rows that memory bounds, as a part of the measured bandwidth of a copy."""
-    copy = None if ceilings is None else ceilings.get("copy_gb_per_s")
-    if copy is None:
+    """Rows that memory bounds, as a part of the measured bandwidth of reads."""
+    read = None if ceilings is None else ceilings.get("read_gb_per_s")
+    if read is None:
         return None
     lines = []
     for role, of_role in results.items():
@@ -119,9 +119,9 @@ def memory_part(
         ]
         for name, belongs in _groups(rows) if rows else []:
             mine = [row for row in rows if belongs(row)]
-            shares = [_gb_per_s(row) / copy for row in mine]
+            shares = [_gb_per_s(row) / read for row in mine]
             theirs = [
-                _gb_per_s(row) / copy / row["ratio_to_cublas"] for row in mine if ratios([row])
+                _gb_per_s(row) / read / row["ratio_to_cublas"] for row in mine if ratios([row])
             ]
             lines.append(
                 f"| {role} | {name} | {len(mine)} | {_figures(shares)} | {_figures(theirs)} |"
@@ -137,7 +137,7 @@ def memory_part(
             "## Bound by memory",
             f"Of {SUITES[suite]}, products of M at most {MEMORY_BOUND_M} whose operands are over "
             f"{MEMORY_BOUND_BYTES / 1e6:.0f} MB: bytes of A, B and C over time, as a part of "
-            f"what a large copy moves ({copy:.0f} GB/s, reads and writes).",
+            f"what a kernel that only reads gets ({read:.0f} GB/s).",
             "\n".join([*head, *lines]),
         ]
     )

@@ -55,7 +55,7 @@ def test_the_kernels_keep_everything_in_registers_and_wgmma_in_flight() -> None:
         pytest.skip(str(absent))
     assert built.cubin
     assert not re.search(r"C75\d\d", built.log), built.log  # serialised, or a wait put in
-    assert built.log.count("0 bytes stack frame, 0 bytes spill stores") == 2
+    assert built.log.count("0 bytes stack frame, 0 bytes spill stores") == 3
 
 
 def test_the_host_knows_the_kernels_sizes() -> None:
