@@ -205,7 +205,7 @@ def test_a_race_that_a_candidate_ends_is_run_one_by_one() -> None:
         if isinstance(task, ChoiceTask):
             return Outcome(OutcomeKind.TIMEOUT, 60.0, message="killed")
         if task.config.stages == 4:
-            return Outcome(OutcomeKind.DIED, 1.0, message="gone")
+            return Outcome(OutcomeKind.DIED, 1.0, message="gone", exit_code=-11)
         return result(times[task.config.stages])
 
     made, worker = runner(answer)
@@ -256,7 +256,7 @@ def test_a_rival_is_a_call_of_its_own_with_columns_of_its_own(rival: str) -> Non
 def test_what_a_rival_does_to_its_process_leaves_the_row() -> None:
     def answer(task: Any) -> Any:
         if isinstance(task, RivalTask) and task.rival == "triton":
-            return Outcome(OutcomeKind.DIED, 1.0, message="an illegal address")
+            return Outcome(OutcomeKind.DIED, 1.0, message="an illegal address", exit_code=1)
         if isinstance(task, RivalTask):
             return RivalResult("no algorithm")
         return result(5.0)

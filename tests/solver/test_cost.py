@@ -149,7 +149,8 @@ def test_fewer_sms_draw_less_of_the_memorys_rate_but_more_than_their_part() -> N
     )
     assert (half.active[0], all_sms.active[0]) == (66, 132)
     ratio = float(half.load[0] / all_sms.load[0])
-    assert ratio == pytest.approx(0.5 ** (1 - K["hbm_sms_exponent"]), rel=0.05)
+    assert ratio == pytest.approx(0.5 ** (1 - K["hbm_sms_exponent"]), rel=0.1)
+    assert ratio > 0.55
 
 
 def test_a_launch_takes_longer_from_where_both_sms_of_a_tpc_have_work() -> None:
