@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from kernels.table import table_keys
+
 SCRIPTS = {
     "pairs": "pairs",
     "soak": "soak",
@@ -127,11 +129,20 @@ def _protocol(record: dict[str, Any] | None, sources: str) -> str:
         )
     read = f"{record['launches']:,} small launches read off the kernels' PTX"
     return (
-        f"`bench protocol` over {record['keys']} compile keys ({record['no_room']} of them have no "
+        f"`bench protocol` over {_keys(record['keys'])} ({record['no_room']} of them have no "
         f"ring that fits the device): {read}, {len(record['mismatches'])} unlike the description; "
         f"{record['rings']} rings and {record['epilogues']} epilogues searched in every order of a "
         f"few iterations ({record['states']:,} states) and proved for all by {record['lemmas']} "
         f"lemmas, {len(record['faults'])} faults."
+    )
+
+
+def _keys(count: int) -> str:
+    every = len(table_keys())
+    return (
+        f"{count} compile keys"
+        if count == every
+        else f"a sample of {count} of {every} compile keys"
     )
 
 

@@ -25,14 +25,16 @@ def solve_line(solve: dict[str, Any]) -> str:
 
 
 def compile_line(compiled: dict[str, Any], keys: int) -> str:
-    """What the compiler makes of every key, or that it was not asked for the present ones."""
-    if (compiled["configs"], compiled["source_hash"]) != (keys, source_hash()):
+    """What the compiler makes of every key or a sample, or that it was not asked for these."""
+    asked = compiled["configs"]
+    if asked > keys or compiled["source_hash"] != source_hash():
         return (
             f"Launch registers of {keys} compile keys are the compiler's own, measured from these "
             "sources; `bench compile`, which holds every key against them, was not run on these."
         )
     return (
-        f"All {keys} distinct compile keys build for {compiled['arch']} with NVRTC "
+        f"{f'All {keys}' if asked == keys else f'A sample of {asked} of {keys}'} distinct compile "
+        f"keys build for {compiled['arch']} with NVRTC "
         f"{compiled['nvrtc']}: {compiled['failed']} failed, {compiled['spilled']} spilled, "
         f"{compiled['smem_mismatch']} and {compiled['register_mismatch']} disagree with the "
         "solver on shared memory and registers."

@@ -17,6 +17,7 @@ from kernels.bench_plan import problem_of
 from kernels.rivals import COLUMNS, RivalResult
 from kernels.sources import source_hash
 from kernels.sustained import SustainedResult
+from kernels.table import table_keys
 from solver.config import Config
 from solver.families.sm90_gemm import compile_key
 from solver.families.sm90_gemm_registers import register_table
@@ -180,7 +181,8 @@ def test_a_report_shows_each_thing_that_was_measured(tmp_path: Path) -> None:
     assert "| all | 3 |" in page
     assert "| best | Triton's persistent kernel, autotuned | 3 of 3 | 1.250 |" in page
     assert "| pick | cuBLASLt, best of its first eight algorithms | 3 of 3 |" in page
-    assert "| pick | 1 | 1 | 0.9" in page  # of the copy's bandwidth
+    share = 2 * (16384 + 16384 * 16384 + 16384) / row(1, 16384, 16384)["median_us"] / 4600e3
+    assert f"| pick | 1 | 1 | {share:.3f} |" in page  # of what reads alone get
     assert "a large copy moves 4300 GB/s" in readme
     assert "760 TFLOP/s over a second, at 1500 MHz" in readme
     assert "| 8192 | 8192 | 8192 | best | 687 | 1400 | 690 | 666 | 1390 | 691 | 1.031 |" in page
@@ -228,16 +230,21 @@ def test_a_protocol_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
     evidence = read_evidence(report.RESULTS / "h200")
     part = evidence_part(evidence, record)
     assert part in report.PAGE.read_text("utf-8")
-    assert f"over {record['keys']} compile keys" in part
+    every = len(table_keys())
+    sample = "" if record["keys"] == every else "a sample of "
+    assert f"over {sample}{record['keys']}" in part
+    whole = evidence_part(evidence, record | {"keys": every})
+    assert f"over {every} compile keys" in whole
     assert "not run on these sources" in evidence_part(evidence, record | {"source_hash": "0" * 64})
 
 
 def test_a_compiler_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
-    record = read_solver("compile")
-    keys = record["configs"]
+    record, keys = read_solver("compile"), len(table_keys())
     assert compile_line(record, keys) in report.PAGE.read_text("utf-8")
-    for other in (record | {"source_hash": "0" * 64}, record | {"configs": keys - 1}):
+    for other in (record | {"source_hash": "0" * 64}, record | {"configs": keys + 1}):
         assert "was not run on these" in compile_line(other, keys)
+    assert compile_line(record | {"configs": keys}, keys).startswith(f"All {keys} ")
+    assert compile_line(record | {"configs": 9}, keys).startswith(f"A sample of 9 of {keys} ")
 
 
 def test_records_of_different_copy_kernels_are_not_shown_together() -> None:
