@@ -230,3 +230,36 @@ def products(
     gemm(current, m, n, k, *addresses, alpha=alpha, beta=beta, **named)
     got = to_float32(cp, operands.c.view, problem.out).astype(cp.float64)
     return cp.asnumpy(got), wanted, operands.c.surroundings_changed()
+
+
+def wrong_copies(cases: list[tuple[int, int, int, int]]) -> dict[str, Any]:
+    """Which of (lines, length, pitch, offset) of A come to an aligned copy wrongly, or with words
+    behind it written; and how many are copied at all. What lies around A is never the same."""
+    import cupy as cp
+
+    from kernels.copies import OperandCopies
+    from kernels.session import session
+
+    stream = session().stream
+    config = Config("sm90_gemm", 64, 64, 64, 4)
+    guard, rng = 64, np.random.default_rng(5)
+    wrong, copied = [], 0
+    for case in cases:
+        lines, length, pitch, offset = case
+        problem = Problem(lines, 64, length, lda=pitch, a_offset=offset)
+        plan = plan_launch(problem, config, 132)
+        if not plan.a.copied:
+            continue
+        copied += 1
+        matrix = problem.a
+        elements = offset + matrix.elements
+        memory = cp.asarray(rng.integers(0, 1 << 16, elements, dtype=np.uint16))
+        target = cp.full(plan.a.copy_bytes // 2 + guard, 0xABCD, cp.uint16)
+        copy = OperandCopies(plan, memory.data.ptr + 2 * offset, 0, target.data.ptr, 0)
+        copy.launch(stream)
+        stream.synchronize()
+        at = cp.arange(matrix.lines)[:, None] * matrix.pitch + cp.arange(matrix.length)
+        got = target[:-guard].reshape(matrix.lines, plan.a.pitch)[:, : matrix.length]
+        if (got != memory[offset:][at]).any() or (target[-guard:] != 0xABCD).any():
+            wrong.append(case)
+    return {"wrong": wrong, "copied": copied}
