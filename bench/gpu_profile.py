@@ -38,7 +38,7 @@ KEPT = re.compile(
     r"gpu__time_duration\.sum|sm__cycles_(active|elapsed)\.(avg|max)|lts__t_sector_hit_rate\.pct"
     r"|(sm|dram|lts|l1tex|gpu__compute_memory|gpu__dram)_*throughput\.avg\.pct_of_peak_\w+"
     r"|sm__\w*(tensor|gmma)\w*\.avg\.pct_of_peak_\w+|dram__bytes(_read|_write)?\.sum(\.per_second)?"
-    r"|smsp__average_warps?_(latency_)?issue_stalled_\w+\.(ratio|pct)|sm__warps_active\.\w+"
+    r"|smsp__average_warps?_(latency_)?issue_stalled_\w+\.(ratio|pct)|sm__warps_active\.[\w.]+"
     r"|launch__(grid_size|block_size|registers_per_thread|waves_per_multiprocessor|cluster_\w+)"
     r"|launch__shared_mem_per_block(_dynamic)?"
 )
