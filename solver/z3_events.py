@@ -74,17 +74,18 @@ class Finalist:
 
 
 class EventSolver:
-    """The recurrence over event arrays, asserted once; rows are pushed and popped."""
+    """The recurrence over event arrays, asserted once; rows are pushed and popped.
 
+    Once in RENEWED_AFTER questions it is asserted anew in another solver: what Z3 keeps of rows
+    that were popped adds up to some 5 MB in a hundred of them.
+    """
+
+    RENEWED_AFTER = 200
     FIELDS = ("load", "latency", "math", "early", "slots", "frame", *RESOURCES)
     EXTENSION = ("remainder", "rest", "busy")
 
     def __init__(self, context: z3.Context) -> None:
         self._context = context
-        self._solver = z3.Solver(ctx=context)
-        # Simplex over the older core and no auto-configuration: 2.5 times faster here.
-        self._solver.set("arith.solver", 2)
-        self._solver.set("auto_config", False)
         integer = z3.IntSort(context)
         self._arrays = [
             z3.Array(name, integer, integer)
@@ -93,10 +94,22 @@ class EventSolver:
         self._row = z3.Int("row", context)
         self._v = {n: z3.Int(f"row_{n}", context) for n in (*self.FIELDS, *self.EXTENSION)}
         self._times = [[z3.Int(f"{a}_{i}", context) for a in self._arrays] for i in range(UNROLLED)]
+        v, end = self._v, self._arrays[-1]
+        last = end[v["remainder"]] + v["rest"]
+        self._values = (v["frame"] + last, last - v["busy"], v["smem_bytes"], v["registers"])
+        self._renew()
+
+    def _renew(self) -> None:
+        """Assert the recurrence in a solver of its own."""
+        self._asked = 0
+        self._solver = z3.Solver(ctx=self._context)
+        # Simplex over the older core and no auto-configuration: 2.5 times faster here.
+        self._solver.set("arith.solver", 2)
+        self._solver.set("auto_config", False)
         v, (issue, arrive, start, end) = self._v, self._arrays
         for i in range(UNROLLED):
-            after = issue[i - 1] + v["load"] if i else z3.IntVal(0, context)
-            ready = end[i - 1] if i else z3.IntVal(0, context)
+            after = issue[i - 1] + v["load"] if i else z3.IntVal(0, self._context)
+            ready = end[i - 1] if i else z3.IntVal(0, self._context)
             slot = z3.If(v["slots"] <= i, end[i - v["slots"]] - v["early"], after)
             self._solver.add(
                 issue[i] == ALGEBRA.maximum(after, slot),
@@ -105,8 +118,13 @@ class EventSolver:
                 end[i] == start[i] + v["math"],
                 *(t == array[i] for t, array in zip(self._times[i], self._arrays, strict=True)),
             )
-        last = end[v["remainder"]] + v["rest"]
-        self._values = (v["frame"] + last, last - v["busy"], v["smem_bytes"], v["registers"])
+
+    def _scope(self, deadline: Deadline) -> _Scope:
+        """A scope for one question's rows. Who waits for a deadline does not wait for a renewal."""
+        if self._asked >= self.RENEWED_AFTER and deadline.at_s is None:
+            self._renew()
+        self._asked += 1
+        return _Scope(self._solver, deadline)
 
     def decide(
         self, finalists: Sequence[Finalist], ranking: Ranking, values: Values, deadline: Deadline
@@ -120,7 +138,7 @@ class EventSolver:
         ranks, code = ranking.ranks(values), finalists[0].values[-1]
         false_claims = [[rank + (i == at) for i, rank in enumerate(ranks)] for at in range(2)]
         claim, better, control = z3.Bools("claim better control", self._context)
-        with _Scope(self._solver, deadline) as ask:
+        with self._scope(deadline) as ask:
             self._add_rows(finalists)
             self._solver.add(z3.Implies(claim, z3.And(self._row == 0, *self._are(values))))
             self._solver.add(z3.Implies(better, self._comes_before(ranking, [*ranks, code])))
@@ -141,7 +159,7 @@ class EventSolver:
     ) -> tuple[Event, ...]:
         """Show that each row has its values; returns the timeline of the first."""
         claim, wrong = z3.Bools("claim wrong", self._context)
-        with _Scope(self._solver, deadline) as ask:
+        with self._scope(deadline) as ask:
             self._add_rows(rows)
             self._solver.add(z3.Implies(claim, z3.And(self._row == 0, *self._are(values[0]))))
             different = [
@@ -158,7 +176,7 @@ class EventSolver:
 
     def first(self, rows: Sequence[Finalist], ranking: Ranking, deadline: Deadline) -> int:
         """Index of the row that none comes before, by repeated improvement to UNSAT."""
-        with _Scope(self._solver, deadline) as ask:
+        with self._scope(deadline) as ask:
             self._add_rows(rows)
             best = -1
             place = [*ranking.ranks(self._values), self._v["code"]]
