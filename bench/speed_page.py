@@ -215,7 +215,8 @@ HOW_TO = """## How to make these
 
 A suite is a CSV file of problems; `llm` and `paper` ship, others are in `bench/suites/`
 (`python -m bench.make_suites` remakes odd40 and unaligned20). Plan where the project is
-installed, measure on the GPU host, then make the page:
+installed (in a checkout `. .venv/bin/activate` puts its commands on the path), measure on the GPU
+host, then make the page:
 
 ```
 warpwright bench plan --suite llm --out plan.json                # picks alone

@@ -131,6 +131,13 @@ def test_a_large_problem_fills_the_device_and_no_more() -> None:
     assert plan.a.tx_bytes + plan.b.tx_bytes == family.stage_bytes(CONFIG.to_dict(), 2)
 
 
+@pytest.mark.parametrize("stages", family.STAGES)
+def test_a_launch_whose_ctas_could_share_an_sm_does_not_overlap(stages: int) -> None:
+    plan = plan_launch(Problem(512, 512, 4096), Config(family.NAME, 64, 64, 64, stages), 132)
+    assert plan.overlaps == (plan.smem_bytes > 113 * 1024)  # an SM has 228 KiB, 1 of each block's
+    assert (stages < 7) == (not plan.overlaps)
+
+
 def test_fewer_units_than_sms_launch_one_cta_each() -> None:
     assert plan_launch(Problem(256, 512, 64), CONFIG, SMS).grid == 4
 

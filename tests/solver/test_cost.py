@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from solver.device import load_profile
+from solver.families import sm90_gemm as family
 from solver.families.sm90_gemm_cost import work_cost
 from solver.problem import Problem
+from solver.space import tabulate
 from solver.table import Works
 from solver.units import TICKS_PER_US
 
@@ -161,6 +163,20 @@ def test_a_launch_takes_longer_from_where_both_sms_of_a_tpc_have_work() -> None:
     assert few == half
     assert more - half == pytest.approx(K["launch_pair_us"] / 2 * TICKS_PER_US, abs=1)
     assert most - half == pytest.approx(K["launch_pair_us"] * TICKS_PER_US, abs=1)
+
+
+def test_a_launch_whose_ctas_could_share_an_sm_waits_for_the_one_before() -> None:
+    table = tabulate(Problem(512, 512, 4096), H200, "calibrated")
+    k = table.kernels
+    serial_us = np.where(family.holds_sm(k.smem_bytes), 0, K["launch_serial_us"])
+    setup_us = K["launch_warpgroup_us"] * k.threads / 128 + serial_us
+    assert np.abs(k.setup - setup_us * TICKS_PER_US).max() <= 0.5
+    assert 0 < np.count_nonzero(serial_us) < len(serial_us)
+
+
+@pytest.mark.parametrize("name", ["h100_sxm", "h20", "h200", "h200_datasheet"])
+def test_the_familys_shared_memory_of_an_sm_is_every_hopper_profiles(name: str) -> None:
+    assert load_profile(name).limit("smem_per_sm_bytes") == family.SM_SMEM_BYTES
 
 
 def test_splitting_k_shortens_the_loop_and_pays_for_the_reduction() -> None:
