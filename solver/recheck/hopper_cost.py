@@ -97,6 +97,7 @@ def price_work(
     early -= constant["slot_return_cycles"]
     return Work(
         load=ticks(_joined(constant, own, l2, memory, slowdown)),
+        uneven=ticks(constant["hbm_uneven_fraction"] * memory * slowdown),
         latency=ticks(latency),
         math=ticks(math_cycles),
         early=min(ticks(early), ticks(math_cycles)),
