@@ -24,6 +24,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from kernels.bench_plan import problem_of
+from solver.config import Config
 from solver.device import Constant, DeviceProfile, load_profile
 from solver.families import sm90_gemm
 from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, setup_ticks, work_cost
@@ -84,7 +85,9 @@ def load_groups(paths: list[Path]) -> list[Group]:
         text = gzip.decompress(data) if path.suffix == ".gz" else data
         for row in json.loads(text)["rows"]:
             key = (problem_of(row), row["cache"] == "cold")
-            if row["role"] == "sample" and row.get("median_us"):
+            if not row.get("median_us"):
+                continue
+            if row["role"] == "sample":
                 samples.setdefault(key, []).append(row)
             elif row["role"] == "best":
                 (best,) = (c for c in row["candidates"] if c["config"] == row["config"])
@@ -97,8 +100,9 @@ def _group(
     suite: str, problem: Problem, cold: bool, measured: list[dict[str, Any]], again: float = 1.0
 ) -> Group:
     rows = [row for row in measured if row.get("median_us")]
-    names = [name for name in rows[0]["config"] if name != "family"]
-    columns = {n: np.array([row["config"][n] for row in rows], dtype=np.int64) for n in names}
+    configs = [Config.from_dict(row["config"]).to_dict() for row in rows]
+    names = [name for name in configs[0] if name != "family"]
+    columns = {n: np.array([config[n] for config in configs], dtype=np.int64) for n in names}
     times = np.array([row["median_us"] for row in rows]) * again
     return Group(suite, problem, cold, abs(again - 1) <= STEADY, columns, times)
 

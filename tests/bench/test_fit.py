@@ -49,6 +49,7 @@ def test_samples_and_candidates_are_groups_apart_and_picks_are_left_out(tmp_path
         row("sample", **timed(11, stages=6)),
         row("sample", **timed(None, stages=7)),
         row("pick", **timed(9)),
+        row("best", candidates=[], median_us=None),
         best_of(9.4, timed(9.4, stages=8), timed(None, stages=7), timed(9.9)),
     )
     assert [group.suite for group in groups] == [CALIBRATION, "some"]
