@@ -2,8 +2,7 @@
 
 A CTA works through u units (an output tile, or one split of it) of n k-iterations each.
 For iteration i of unit j, with load occupancy b, load latency λ, compute time C, epilogue
-E, Q usable slots and early release e (all in ticks, e ≤ C; below 0 where a slot comes back after
-its MATH):
+E, Q usable slots and early release e (all in ticks, e ≤ C):
 
     load_issue[j,i] = max(load_issue before it + b, slot[j,i])          first load: 0
     load_end[j,i]   = load_issue[j,i] + λ + b

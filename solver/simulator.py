@@ -53,8 +53,8 @@ def simulate(
     not grow with the problem. Parameters are those of ``solver.recurrence`` in ticks. Raises
     ValueError where one is out of its range.
     """
-    if min(slots, iterations, units) < 1 or min(load, latency, math, epilogue) < 0:
-        raise ValueError("slots, iterations and units start at 1, times but early at 0")
+    if min(slots, iterations, units) < 1 or min(load, latency, math, early, epilogue) < 0:
+        raise ValueError("slots, iterations and units start at 1, times at 0")
     if early > math:
         raise ValueError("a slot can't be released before its MATH has started")
     events: list[Event] = []

@@ -226,9 +226,7 @@ def work_cost(
     mma = family.MMA_M * np.maximum(bn, k["mma_min_n"]) * 16 / k["mma_macs_per_cycle"]
     one = blocks * (bk // 16) * mma * k["mma_overhead"]
     math = np.maximum(warpgroups * one, one + (1 - in_flight) * k["mma_drain_cycles"])
-    # Loads of a memory that is busy take longer than the first ones, which the latency is of: a
-    # slot is as good as given back so much later.
-    early = in_flight * (1 - k["release_lag_fraction"]) * one - k["slot_return_cycles"]
+    early = in_flight * (1 - k["release_lag_fraction"]) * one
 
     # Loads: the SM's own path, its share of L2, its share of memory.
     asked_m, asked_n = requested_m(rows, problem), requested_n(rows, problem)

@@ -94,7 +94,6 @@ def price_work(
         return round(cycles * (TICKS_PER_US / 1e3) / clock_ghz)
 
     early = shape.mma_in_flight * (1 - constant["release_lag_fraction"]) * alone
-    early -= constant["slot_return_cycles"]
     return Work(
         load=ticks(_joined(constant, own, l2, memory, slowdown)),
         uneven=ticks(constant["hbm_uneven_fraction"] * memory * slowdown),

@@ -54,9 +54,8 @@ def test_a_group_in_flight_hides_the_drain_and_gives_its_slot_back_within_an_ite
     flying = cost(Problem(4096, 4096, 4096), math_warpgroups=1, mma_in_flight=1)
     saved = cycles(drained.math, drained) - cycles(flying.math, flying)
     assert saved == pytest.approx(K["mma_drain_cycles"], rel=0.03)
-    assert cycles(drained.early, drained) == pytest.approx(-K["slot_return_cycles"], rel=0.01)
-    gained = cycles(flying.early, flying) - cycles(drained.early, drained)
-    assert gained / cycles(flying.math, flying) == pytest.approx(
+    assert drained.early[0] == 0
+    assert flying.early[0] / flying.math[0] == pytest.approx(
         1 - K["release_lag_fraction"], rel=0.01
     )
 

@@ -26,6 +26,7 @@ class Ring:
             self.b >= 0,
             self.lam >= 0,
             self.c >= 0,
+            self.e >= 0,
             self.e <= self.c,
         ]
 

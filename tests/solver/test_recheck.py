@@ -220,7 +220,7 @@ def random_pipeline(rng: random.Random, iterations: int, units: int) -> Pipeline
         load=rng.choice([0, 1, math, math + 1, rng.randint(0, 300)]),
         latency=rng.choice([0, rng.randint(0, 2000)]),
         math=math,
-        early=rng.choice([0, math, rng.randint(0, math), -rng.randint(0, 3 * math + 9)]),
+        early=rng.choice([0, math, rng.randint(0, math)]),
         epilogue=rng.choice([0, rng.randint(0, 500)]),
         slots=rng.randint(1, 12),
         iterations=rng.randint(1, iterations),
