@@ -1,11 +1,13 @@
 """Fit the Hopper family's constants to measured rows and report the error on shapes held out.
 
-    python -m bench.fit bench/results/h200/calibration_samples.json.gz --device h200 --write
+    python -m bench.fit bench/results/h200/calibration_*.json.gz --device h200 --write
 
-Least squares on the logarithm of predicted over measured time, with a soft loss so that a
-throttled row pulls little. Shapes are split by a hash before anything is fitted: two thirds
-are fitted, a third is only ever reported. ``--write`` puts the constants into the profile;
-``python -m bench.derive_profiles`` must follow.
+Samples of a calibration, and the candidates that were measured for the best of a suite. Least
+squares on the logarithm of predicted over measured time, with a soft loss so that a throttled
+row pulls little. Shapes are split by a hash before anything is fitted: two thirds are fitted, a
+third is only ever reported. Candidates are timed shortly and one after another, the best of them
+once more and longer: what its first time was off by is taken from all. ``--write`` puts the
+constants into the profile; ``python -m bench.derive_profiles`` must follow.
 """
 
 from __future__ import annotations
@@ -22,14 +24,23 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from kernels.bench_plan import problem_of
+from solver.config import Config
 from solver.device import Constant, DeviceProfile, load_profile
 from solver.families import sm90_gemm
 from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, setup_ticks, work_cost
 from solver.problem import Problem
-from solver.recurrence import Pipeline, end_ticks
+from solver.recurrence import Pipeline, Ticks, end_ticks, wait_ticks
 from solver.units import TICKS_PER_US
 
 FAMILY = sm90_gemm.NAME
+CALIBRATION = "calibration"
+
+STEADY = 0.03
+"""How far the best's time, measured again, may be off where the candidates' order says something:
+throttled ones differ by as much among themselves."""
+
+REGRET_ROWS = 5
+"""Rows a group needs for its regret to say something."""
 
 LEAST = {"mma_overhead": 0.968}
 """The least a constant may be: at 0.967 one SM at ``clock_ghz`` has its datasheet's tensor rate."""
@@ -45,10 +56,16 @@ def is_held_out(m: int, n: int, k: int) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """Measured rows of one problem: configuration columns, and time in µs."""
+    """Measured rows of one problem: configuration columns, and time in µs.
 
+    ``suite`` is CALIBRATION, or whose candidates the rows are. ``steady``: the row that was
+    measured twice took the same time.
+    """
+
+    suite: str
     problem: Problem
     cold: bool
+    steady: bool
     columns: dict[str, np.ndarray[Any, np.dtype[np.int64]]]
     measured_us: np.ndarray[Any, np.dtype[np.float64]]
 
@@ -59,22 +76,35 @@ class Group:
 
 
 def load_groups(paths: list[Path]) -> list[Group]:
-    """Timed rows of result files, by problem and cache state."""
-    by_problem: dict[tuple[Problem, bool], list[tuple[dict[str, Any], float]]] = {}
+    """Timed samples of result files, by problem and cache state, and the candidates of each best
+    row; picks are left out, nothing was measured beside them."""
+    samples: dict[tuple[Problem, bool], list[dict[str, Any]]] = {}
+    groups = []
     for path in paths:
         data = path.read_bytes()
         text = gzip.decompress(data) if path.suffix == ".gz" else data
         for row in json.loads(text)["rows"]:
-            if row.get("median_us"):
-                problem = problem_of(row)
-                key = (problem, row["cache"] == "cold")
-                by_problem.setdefault(key, []).append((row["config"], row["median_us"]))
-    groups = []
-    for (problem, cold), rows in by_problem.items():
-        names = [name for name in rows[0][0] if name != "family"]
-        columns = {n: np.array([c[n] for c, _ in rows], dtype=np.int64) for n in names}
-        groups.append(Group(problem, cold, columns, np.array([time for _, time in rows])))
-    return groups
+            key = (problem_of(row), row["cache"] == "cold")
+            if not row.get("median_us"):
+                continue
+            if row["role"] == "sample":
+                samples.setdefault(key, []).append(row)
+            elif row["role"] == "best":
+                (best,) = (c for c in row["candidates"] if c["config"] == row["config"])
+                again = row["median_us"] / best["median_us"]
+                groups.append(_group(row["suite"], *key, row["candidates"], again))
+    return [*(_group(CALIBRATION, *key, rows) for key, rows in samples.items()), *groups]
+
+
+def _group(
+    suite: str, problem: Problem, cold: bool, measured: list[dict[str, Any]], again: float = 1.0
+) -> Group:
+    rows = [row for row in measured if row.get("median_us")]
+    configs = [Config.from_dict(row["config"]).to_dict() for row in rows]
+    names = [name for name in configs[0] if name != "family"]
+    columns = {n: np.array([config[n] for config in configs], dtype=np.int64) for n in names}
+    times = np.array([row["median_us"] for row in rows]) * again
+    return Group(suite, problem, cold, abs(again - 1) <= STEADY, columns, times)
 
 
 def with_constants(device: DeviceProfile, values: dict[str, float], source: str) -> DeviceProfile:
@@ -85,25 +115,29 @@ def with_constants(device: DeviceProfile, values: dict[str, float], source: str)
     return dataclasses.replace(device, models={**device.models, FAMILY: table})
 
 
-def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Predicted time of a group's rows in µs."""
+def price(group: Group, device: DeviceProfile) -> tuple[Ticks, Ticks]:
+    """(time, MATH wait) in ticks of a group's rows."""
     c = group.columns
     w = work_cost(
         group.problem, device, {n: c[n] for n in (*WORK_FIELDS, *LAUNCH_FIELDS)}, cold=group.cold
     )
     slots = sm90_gemm.usable_slots(c)
-    pipeline = Pipeline(
-        w.load, w.latency, w.math, w.early, w.epilogue, slots, w.iterations, w.units
-    )
+    load = w.load_at(slice(None), slots)
+    pipeline = Pipeline(load, w.latency, w.math, w.early, w.epilogue, slots, w.iterations, w.units)
     setup = setup_ticks(
         sm90_gemm.threads(c),
         sm90_gemm.smem_bytes(c, group.problem.element_bytes),
         device.constant(FAMILY, "launch_warpgroup_us"),
         device.constant(FAMILY, "launch_serial_us"),
     )
-    time_us: np.ndarray[Any, np.dtype[np.float64]] = (
-        w.fixed + setup + end_ticks(pipeline) + w.store
-    ) / TICKS_PER_US
+    end = end_ticks(pipeline)
+    time: Ticks = w.fixed + setup + end + w.store
+    return time, wait_ticks(pipeline, end)
+
+
+def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Predicted time of a group's rows in µs."""
+    time_us: np.ndarray[Any, np.dtype[np.float64]] = price(group, device)[0] / TICKS_PER_US
     return time_us
 
 
@@ -112,18 +146,40 @@ def errors(groups: list[Group], device: DeviceProfile) -> np.ndarray[Any, np.dty
     return np.concatenate([np.log(predict_us(g, device) / g.measured_us) for g in groups])
 
 
+def regret(group: Group, device: DeviceProfile) -> float:
+    """Measured time of the row that the solver would take, of a group's, over the best's."""
+    smem_bytes = sm90_gemm.smem_bytes(group.columns, group.problem.element_bytes)
+    time, wait = price(group, device)
+    taken = np.lexsort((smem_bytes, wait, time))[0]
+    return float(group.measured_us[taken] / group.measured_us.min())
+
+
 def summary(groups: list[Group], device: DeviceProfile) -> str:
-    """Mean, median, p95 and maximal absolute percentage error, and regret among the rows."""
+    """Mean and p95 of the absolute relative error, and regret among each group's rows."""
+    if not groups:
+        return "no rows"
     off = np.abs(np.expm1(errors(groups, device)))
-    regret = [
-        g.measured_us[int(np.argmin(predict_us(g, device)))] / g.measured_us.min()
-        for g in groups
-        if len(g.measured_us) > 4
-    ]
-    return (
-        f"{len(off)} rows: mean {off.mean():.3f}, median {np.median(off):.3f}, "
-        f"p95 {np.percentile(off, 95):.3f}, max {off.max():.3f}; regret among rows "
-        f"{np.exp(np.log(regret).mean()):.3f}, worst {max(regret):.3f}"
+    words = f"{len(off):5} rows: mean {off.mean():.3f}, p95 {np.percentile(off, 95):.3f}"
+    regrets = [regret(g, device) for g in groups if len(g.measured_us) >= REGRET_ROWS]
+    if regrets:
+        mean = np.exp(np.log(regrets).mean())
+        words += f"; {len(regrets):3} groups: regret {mean:.3f}, worst {max(regrets):.3f}"
+    return words
+
+
+def report(groups: list[Group], device: DeviceProfile) -> str:
+    """Errors and regrets by what was measured, of what is fitted and of what is held out."""
+    suites = [CALIBRATION, *sorted({g.suite for g in groups} - {CALIBRATION})]
+    parts = {
+        CALIBRATION: [g for g in groups if g.suite == CALIBRATION],
+        "candidates": [g for g in groups if g.suite != CALIBRATION],
+        **{f"  {suite}": [g for g in groups if g.suite == suite] for suite in suites[1:]},
+        "candidates, steady": [g for g in groups if g.suite != CALIBRATION and g.steady],
+    }
+    return "\n".join(
+        f"{name:20} {which:8} {summary([g for g in part if g.held_out == out], device)}"
+        for name, part in parts.items()
+        for out, which in ((False, "fitted"), (True, "held out"))
     )
 
 
@@ -172,16 +228,10 @@ def main() -> None:
     device = load_profile(arguments.device)
     groups = load_groups(arguments.results)
     training = [g for g in groups if not g.held_out]
-    held_out = [g for g in groups if g.held_out]
     rows = sum(len(g.measured_us) for g in training)
-    print(f"before, fitted shapes: {summary(training, device)}")
-    print(f"before, held out:      {summary(held_out, device)}")
+    print(f"before\n{report(groups, device)}")
     fitted = fit(training, device, _source(arguments.results, rows))
-    print(f"after, fitted shapes:  {summary(training, fitted)}")
-    print(f"after, held out:       {summary(held_out, fitted)}")
-    for suite in (True, False):
-        part = [g for g in held_out if g.cold == suite]
-        print(f"  held out, {'cold' if suite else 'warm'}:      {summary(part, fitted)}")
+    print(f"after\n{report(groups, fitted)}")
     for name, constant in fitted.models[FAMILY].items():
         print(f"{name:32} {device.constant(FAMILY, name):12.5g} -> {constant.value:12.5g}")
     if arguments.write:

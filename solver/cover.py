@@ -71,10 +71,11 @@ class Cover:
 def row_numbers(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
     """The numbers of rows that bounds are made of. Shape [E, R], in EXTREMES' order."""
     w, k = table.works, table.kernels
-    of_works = (w.load, w.latency, w.math, w.early, w.epilogue)
+    slots = k.slots[kernel]
     columns = (
-        *(column[work] for column in of_works),
-        k.slots[kernel],
+        w.load_at(work, slots),
+        *(column[work] for column in (w.latency, w.math, w.early, w.epilogue)),
+        slots,
         *(column[work] for column in (w.iterations, w.units, w.waves)),
         (w.fixed + w.store)[work] + k.setup[kernel],
         k.smem_bytes[kernel],

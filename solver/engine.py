@@ -188,15 +188,15 @@ class Engine:
     @staticmethod
     def _play(table: Table, row: Row) -> Run:
         """The row's events. A run short enough is played whole and held against its price."""
-        w = table.works
+        w, slots = table.works, int(table.kernels.slots[row.kernel])
         whole = _iterations(table, row) <= PLAYED_ITERATIONS_MAX
         run = simulate(
-            load=int(w.load[row.work]),
+            load=int(w.load_at(row.work, slots)),
             latency=int(w.latency[row.work]),
             math=int(w.math[row.work]),
             early=int(w.early[row.work]),
             epilogue=int(w.epilogue[row.work]),
-            slots=int(table.kernels.slots[row.kernel]),
+            slots=slots,
             iterations=int(w.iterations[row.work]),
             units=int(w.units[row.work]),
             keep_events=TIMELINE_EVENTS_MAX,

@@ -18,7 +18,7 @@ from solver.solution import Solution, Unfinished
 from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
 
-MODEL_VERSION = "3"
+MODEL_VERSION = "4"
 """Raised with every change of an equation; constants have the profile's hash."""
 
 GIVEN = (
@@ -273,11 +273,11 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
     time, wait = int(times[0]), int(waits[0])
     w = table.works
     waves, units = int(w.waves[work]), int(w.units[work])
-    load, math = int(w.load[work]), int(w.math[work])
+    slots = int(table.kernels.slots[kernel])
+    load, math = int(w.load_at(work, slots)), int(w.math[work])
     launch = int(w.fixed[work]) + int(table.kernels.setup[kernel]) - table.copies
     multiply = waves * units * int(w.iterations[work]) * math
     epilogue = waves * (units - 1) * int(w.epilogue[work]) + int(w.store[work])
-    slots = int(table.kernels.slots[kernel])
     bound = _bound(table, work, slots, Parts(time, table.copies, launch, multiply, wait, epilogue))
     return {
         "time_us": us_from_ticks(time),
@@ -320,7 +320,7 @@ class Parts(NamedTuple):
 def _bound(table: Table, work: int, slots: int, parts: Parts) -> str:
     """What decides the time: one of the API's words."""
     w = table.works
-    load, math = int(w.load[work]), int(w.math[work])
+    load, math = int(w.load_at(work, slots)), int(w.math[work])
     ends = {"copies": parts.copies, "launch": parts.launch, "epilogue": parts.epilogue}
     longest = max(ends, key=lambda name: ends[name])
     if ends[longest] > parts.time / 2:

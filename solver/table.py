@@ -1,8 +1,8 @@
 """The priced space of one problem: integer parameters for every legal configuration.
 
-Two levels. A *work* fixes all that decides the time of a k-iteration; a *row* is a work
-together with one of its kernels, which adds ring depth, threads and registers. Rows are
-never materialised as a whole: a work's kernels are a slice of the kernel arrays.
+Two levels. A *work* fixes all that decides the time of a k-iteration but how deep the ring is;
+a *row* is a work together with one of its kernels, which adds ring depth, threads and registers.
+Rows are never materialised as a whole: a work's kernels are a slice of the kernel arrays.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ P = TypeVar("P", "Works", "Kernels")
 class Works:
     """Parameters of W works: the recurrence's (``solver.recurrence``), and what frames it.
 
+    ``uneven`` is what a load takes longer where only one is on its way (``load_at``).
     ``waves`` rounds of such CTAs follow one another (1 where the kernel is persistent).
     ``fixed`` precedes the first load (launch), ``store`` follows the last MATH (epilogue,
     split-K reduction); both in ticks. ``active`` CTAs are launched, one an SM. ``load_path``
@@ -38,6 +39,7 @@ class Works:
     """
 
     load: Ticks
+    uneven: Ticks
     latency: Ticks
     math: Ticks
     early: Ticks
@@ -51,6 +53,13 @@ class Works:
     load_path: Ticks
     clock_mhz: Ticks
     config: Mapping[str, Ticks]
+
+    def load_at(self, work: Any, slots: Any) -> Ticks:
+        """Load occupancy of works in rings of so many slots, in ticks: less where more loads can be
+        on their way."""
+        on_way = np.minimum(slots, self.iterations[work] * self.units[work])
+        ticks: Ticks = self.load[work] + self.uneven[work] // on_way
+        return ticks
 
     @property
     def cluster(self) -> Ticks:
@@ -145,7 +154,7 @@ class Table:
         """Recurrence parameters of works at the given ring depths."""
         w = self.works
         return Pipeline(
-            load=w.load[work],
+            load=w.load_at(work, slots),
             latency=w.latency[work],
             math=w.math[work],
             early=w.early[work],

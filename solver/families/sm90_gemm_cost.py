@@ -5,7 +5,7 @@ has the equations, units and sources). Everything is tabulated in floating point
 problem and rounded to integer ticks, so that pick, proof and simulator share one table.
 
 Two levels keep it fast: a *work row* fixes what decides time per iteration (tile, wgmma in
-flight, split, raster), a *row* adds what only changes ring depth or threads.
+flight, split, raster) in a ring of any depth, a *row* adds that depth and threads.
 """
 
 from __future__ import annotations
@@ -346,6 +346,9 @@ def work_cost(
     math_ticks = ticks(math)
     return Works(
         load=ticks(load_at(clock_ghz)),
+        # Loads of a memory in demand come unevenly; the more of them are on their way, the less of
+        # its time is lost.
+        uneven=ticks(k["hbm_uneven_fraction"] * memory * scale),
         latency=ticks(latency),
         math=math_ticks,
         early=np.minimum(ticks(early), math_ticks),

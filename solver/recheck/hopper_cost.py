@@ -96,6 +96,7 @@ def price_work(
     early = shape.mma_in_flight * (1 - constant["release_lag_fraction"]) * alone
     return Work(
         load=ticks(_joined(constant, own, l2, memory, slowdown)),
+        uneven=ticks(constant["hbm_uneven_fraction"] * memory * slowdown),
         latency=ticks(latency),
         math=ticks(math_cycles),
         early=min(ticks(early), ticks(math_cycles)),

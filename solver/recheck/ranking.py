@@ -46,8 +46,9 @@ class Row:
 
 def pipeline(work: Work, slots: int) -> Pipeline:
     """The recurrence of a work at a ring depth."""
+    on_way = min(slots, work.iterations * work.units)
     return Pipeline(
-        load=work.load,
+        load=work.load + work.uneven // on_way,
         latency=work.latency,
         math=work.math,
         early=work.early,

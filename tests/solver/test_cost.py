@@ -49,7 +49,7 @@ def test_math_is_the_tensor_cores_rate_shared_by_the_warpgroups() -> None:
     assert cycles(works.math, works) == pytest.approx(max(ideal, alone), rel=2e-3)
 
 
-def test_a_group_in_flight_hides_the_drain_and_holds_a_slot_for_part_of_an_iteration() -> None:
+def test_a_group_in_flight_hides_the_drain_and_gives_its_slot_back_within_an_iteration() -> None:
     drained = cost(Problem(4096, 4096, 4096), math_warpgroups=1)
     flying = cost(Problem(4096, 4096, 4096), math_warpgroups=1, mma_in_flight=1)
     saved = cycles(drained.math, drained) - cycles(flying.math, flying)
@@ -58,6 +58,19 @@ def test_a_group_in_flight_hides_the_drain_and_holds_a_slot_for_part_of_an_itera
     assert flying.early[0] / flying.math[0] == pytest.approx(
         1 - K["release_lag_fraction"], rel=0.01
     )
+
+
+def test_what_a_ring_evens_out_is_the_memorys_alone_and_less_in_a_deeper_one() -> None:
+    problem = Problem(16, 8192, 8192)
+    works = cost(problem, tile_m=64, math_warpgroups=1)
+    assert works.load_path[0] == 2, "the memory must be what the loads wait for"
+    memory = cycles(works.uneven, works) / K["hbm_uneven_fraction"]
+    assert 0.9 * cycles(works.load, works) < memory <= cycles(works.load, works)
+    shallow, deep = (works.load_at(0, slots) - works.load[0] for slots in (4, 8))
+    assert shallow == works.uneven[0] // 4
+    assert deep == works.uneven[0] // 8
+    warm = cost(problem, tile_m=64, math_warpgroups=1, cold=False)
+    assert warm.uneven[0] < works.uneven[0] / 100
 
 
 def test_an_odd_pitch_costs_loads_and_nothing_else() -> None:

@@ -88,13 +88,14 @@ def test_every_row_is_played_as_one_run_would_be() -> None:
     w, k = table.works, table.kernels
     for i in random.Random(1).sample(range(table.size), 60):
         work, kernel = int(rows.work[i]), int(rows.kernel[i])
+        slots = int(k.slots[kernel])
         run = simulate(
-            load=int(w.load[work]),
+            load=int(w.load_at(work, slots)),
             latency=int(w.latency[work]),
             math=int(w.math[work]),
             early=int(w.early[work]),
             epilogue=int(w.epilogue[work]),
-            slots=int(k.slots[kernel]),
+            slots=slots,
             iterations=int(w.iterations[work]),
             units=int(w.units[work]),
         )

@@ -63,13 +63,9 @@ def test_any_other_row_is_refused_as_the_pick(prover: Prover) -> None:
 def test_the_timeline_of_the_proof_is_the_simulators(prover: Prover) -> None:
     table, best = case(Problem(4096, 4096, 4096))
     proof = prover.prove(Space.whole(table), [best])
-    w = table.works
+    pipeline = table.pipeline([best.work], table.kernels.slots[[best.kernel]])
     run = simulate(
-        **{
-            name: int(getattr(w, name)[best.work])
-            for name in ("load", "latency", "math", "early", "epilogue", "iterations", "units")
-        },
-        slots=int(table.kernels.slots[best.kernel]),
+        **{name: int(getattr(pipeline, name)[0]) for name in pipeline.__slots__},
         keep_events=len(proof.timeline),
     )
     assert proof.timeline == run.events
