@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -229,6 +229,34 @@ def columns_of(table: Table, work: Ticks, kernel: Ticks) -> dict[str, Ticks]:
     return {name: column for name, column in columns.items() if len(np.unique(column)) > 1}
 
 
+class _Use:
+    """How often each value of each variable has been used, in even shares of its variable."""
+
+    def __init__(self, columns: Mapping[str, Ticks]) -> None:
+        self._columns = columns
+        self._share = {
+            name: dict.fromkeys(np.unique(column).tolist(), 0) for name, column in columns.items()
+        }
+
+    def levels(self) -> list[tuple[str, int]]:
+        """Every value with its variable."""
+        return [(name, value) for name, values in self._share.items() for value in values]
+
+    def share(self, level: tuple[str, int]) -> int:
+        """What a value has had so far."""
+        name, value = level
+        return self._share[name][value]
+
+    def crowding(self, row: int) -> int:
+        """What a row's values have had so far, together."""
+        return sum(self._share[name][int(c[row])] for name, c in self._columns.items())
+
+    def add(self, row: int) -> None:
+        """Count a row's values as used once more."""
+        for name, column in self._columns.items():
+            self._share[name][int(column[row])] += len(self._share[name])
+
+
 def covering(table: Table, count: int, rng: random.Random, taken: Sequence[Config]) -> list[Config]:
     """``count`` configurations that cover a legal space evenly, none of ``taken`` among them.
 
@@ -240,54 +268,35 @@ def covering(table: Table, count: int, rng: random.Random, taken: Sequence[Confi
     """
     work, kernel = table.rows(np.arange(len(table.first)))
     time, _ = price(table, work, kernel)
+    best = int(time.min())
+    bound = slowest_ticks(best)
+    stratum = np.searchsorted(best * (bound / best) ** (np.arange(1, STRATA) / STRATA), time)
     columns = columns_of(table, work, kernel)
-    bound = slowest_ticks(int(time.min()))
+    use = _Use(columns)
+    levels = use.levels()
     near = time <= bound
-    edges = float(time.min()) * (bound / float(time.min())) ** (np.arange(1, STRATA) / STRATA)
-    stratum = np.searchsorted(edges, time)
+    rows_of = {level: np.flatnonzero(near & (columns[level[0]] == level[1])) for level in levels}
     free = np.ones(len(time), dtype=bool)
-    values = {name: np.unique(column).tolist() for name, column in columns.items()}
-    used = {name: dict.fromkeys(levels, 0) for name, levels in values.items()}
-    open_levels = [(name, value) for name, levels in values.items() for value in levels]
-    rows_of = {
-        (name, value): np.flatnonzero(near & (columns[name] == value))
-        for name, value in open_levels
-    }
-    known = set(taken)
     chosen: list[Config] = []
-
-    def share(name: str, value: int) -> float:
-        """How often a value was used, in even shares of its variable."""
-        return used[name][value] * len(values[name])
-
-    def crowding(row: int) -> float:
-        return sum(share(name, int(column[row])) for name, column in columns.items())
-
-    def add(row: int) -> None:
+    known = set(taken)
+    while levels and len(chosen) < count:
+        least = min(map(use.share, levels))
+        level = rng.choice([each for each in levels if use.share(each) == least])
+        pool = rows_of[level] = rows_of[level][free[rows_of[level]]]
+        if pool.size:
+            part = pool[stratum[pool] == len(chosen) % STRATA]
+            pool = part if part.size else pool
+            draws = [int(pool[rng.randrange(len(pool))]) for _ in range(DRAWS)]
+            row = min(draws, key=use.crowding)
+        else:
+            levels.remove(level)
+            far = np.flatnonzero(free & (columns[level[0]] == level[1]))
+            if least or not far.size:
+                continue
+            row = int(far[np.argmin(time[far])])
         free[row] = False
         config = table.config(int(work[row]), int(kernel[row]))
-        if config in known:
-            return
-        known.add(config)
-        chosen.append(config)
-        for name, column in columns.items():
-            used[name][int(column[row])] += 1
-
-    while open_levels and len(chosen) < count:
-        least = min(share(*level) for level in open_levels)
-        level = rng.choice([each for each in open_levels if share(*each) == least])
-        name, value = level
-        rows_of[level] = rows_of[level][free[rows_of[level]]]
-        pool = rows_of[level]
-        if not pool.size:
-            open_levels.remove(level)
-            if not used[name][value]:
-                far = np.flatnonzero(free & (columns[name] == value))
-                if far.size:
-                    add(int(far[np.argmin(time[far])]))
-            continue
-        part = pool[stratum[pool] == len(chosen) % STRATA]
-        pool = part if part.size else pool
-        draws = [int(pool[rng.randrange(len(pool))]) for _ in range(DRAWS)]
-        add(min(draws, key=crowding))
+        if config not in known:
+            chosen.append(config)
+            use.add(row)
     return chosen
