@@ -25,6 +25,7 @@ from kernels.errors import (
     CompilerAbsent,
     CompilerMismatch,
     GpuAbsent,
+    GpuLost,
     NoKernelFamily,
 )
 from solver.conflict import Unsatisfiable
@@ -182,6 +183,8 @@ def from_exception(error: Exception) -> ProblemDocument:
         case CompilerAbsent():
             return document(NO_COMPILER, str(error))
         case EnvironmentLacks() | AddressInUse() | CacheUnwritable() | CompilerMismatch():
+            return document(LACKS, str(error))
+        case GpuLost():
             return document(LACKS, str(error))
         case NotFound():
             return document(NOT_FOUND, str(error))

@@ -37,6 +37,9 @@ from kernels.verify import require_gpu
 from solver.errors import InvalidInput, WarpwrightError
 from solver.families.sm90_gemm import CompileKey
 
+COMPILER_DIED = "the compiler's process died"
+"""Why keys have no kernel that were waiting when some compilation killed its process."""
+
 
 def _compile(key: CompileKey) -> str | None:
     """Compile into the cache; None, or why it failed."""
@@ -64,7 +67,7 @@ def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]
             try:
                 reason = future.result()
             except BrokenProcessPool:
-                reason = "the compiler's process died"
+                reason = COMPILER_DIED
             if reason is not None:
                 failures[waiting[future].name] = reason
             progress.advance(bar)
@@ -72,7 +75,7 @@ def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]
 
 
 @contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
+def terminated_as_interrupt() -> Iterator[None]:
     """Have SIGTERM end the run like Ctrl-C does, so that the result file is finished."""
 
     def stop(_signal: int, _frame: Any) -> None:
@@ -221,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ceilings = None if chosen.ceilings is None else read_ceilings(chosen.ceilings)
         rivals = tuple(rival for rival in COLUMNS if getattr(chosen, rival))
         extras = Extras(rivals, chosen.sustained)
-        with _terminated_as_interrupt():
+        with terminated_as_interrupt():
             result = run_plan(plan, chosen.out, chosen.sms, console, extras, ceilings)
     except InvalidInput as error:
         console.print(f"error: {error}", markup=False)

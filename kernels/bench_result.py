@@ -4,13 +4,13 @@ the rows it has."""
 from __future__ import annotations
 
 import json
-import os
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from kernels.bench_plan import PlanRow
+from kernels.files import replace_whole
 from kernels.verify import Reason
 from kernels.worker import TaskResult
 
@@ -119,10 +119,5 @@ class ResultFile:
         }
         head = json.dumps(beside, indent=1, allow_nan=False)[:-2]
         text = f'{head},\n "rows": [\n' + ",\n".join(self._rows) + "\n ]\n}\n"
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
+        replace_whole(self._path, text.encode())
         self._written = time.monotonic()

@@ -7,6 +7,7 @@ WarpwrightError (solver.errors)
     ├── CompilerMismatch    the compiler's own figures contradict the solver's
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
+    ├── GpuLost             a GPU that fails whatever runs on it
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
     ├── LaunchFailed        the driver refused, or the kernel faulted
     └── PtxError            (kernels.ptx_parser) PTX that can't be told without a guess
@@ -48,6 +49,10 @@ class CacheUnwritable(KernelError):
 
 class GpuAbsent(KernelError):
     """There is no CUDA device here, or no driver for it."""
+
+
+class GpuLost(KernelError):
+    """The GPU here, or its process, fails whatever runs on it; the message has the last failure."""
 
 
 class NoKernelFamily(KernelError):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from rich.markup import escape
 
 from app import __version__
-from app.cli import ask, bench, certificates, gpu, keys, service
+from app.cli import ask, bench, certificates, gpu, keys, service, sweep
 from app.cli.arguments import Parser
 from app.cli.session import (
     DEFECT,
@@ -38,6 +38,7 @@ from kernels.errors import (
     CompilerAbsent,
     CompilerMismatch,
     GpuAbsent,
+    GpuLost,
     NoKernelFamily,
 )
 from solver.conflict import Unsatisfiable
@@ -50,6 +51,7 @@ ENVIRONMENT_ERRORS = (
     CompilerMismatch,
     EnvironmentLacks,
     GpuAbsent,
+    GpuLost,
     NoKernelFamily,
     StoreUnavailable,
 )
@@ -66,7 +68,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (ask, certificates, gpu, service, keys, bench):
+    for module in (ask, certificates, gpu, service, keys, bench, sweep):
         module.add_commands(commands)
     return parser
 
