@@ -145,6 +145,7 @@ def test_a_poisonous_task_does_not_disturb_its_neighbours() -> None:
     run(body, workers=2)
 
 
+@pytest.mark.alone
 def test_more_tasks_than_may_wait_are_refused_at_once() -> None:
     async def body(pool: SolverPool) -> None:
         await pool.ask(nothing)
@@ -160,6 +161,7 @@ def test_more_tasks_than_may_wait_are_refused_at_once() -> None:
     run(body, waiting=1)
 
 
+@pytest.mark.alone
 def test_a_cancelled_request_does_not_free_a_process_at_work() -> None:
     async def body(pool: SolverPool) -> None:
         await pool.ask(nothing)
@@ -173,6 +175,7 @@ def test_a_cancelled_request_does_not_free_a_process_at_work() -> None:
     run(body)
 
 
+@pytest.mark.alone
 def test_the_event_loop_runs_while_a_process_works() -> None:
     async def body(pool: SolverPool) -> None:
         await pool.ask(nothing)
