@@ -4,6 +4,11 @@ PORT ?= 8000
 SUITE ?= llm
 BIN := .venv/bin
 STAMP := .venv/.ready
+# One process a core, which takes tests over from another once it has none left.
+BESIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
+
+# Tests start hundreds of processes: none compiles again what another has.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-contract test-faults test-postgres test-container lint format
@@ -28,7 +33,8 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 	@exec $(BIN)/python -m app.demo --port $(PORT)
 
 test: lint ## Lint, type-check and run the tests; needs no GPU
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(BESIDE) -m "not (alone or container or contract or faults)"
+	$(BIN)/python -m pytest -m alone
 
 test-contract: $(STAMP) ## Hold thousands of answers to the OpenAPI document; takes minutes
 	$(BIN)/python -m pytest -m contract -s tests/app/test_contract.py
@@ -38,7 +44,7 @@ test-faults: $(STAMP) ## The long tests of faults: the service killed 50 times
 
 test-postgres: $(STAMP) ## The store's and the faults' tests on a PostgreSQL server, installed where missing
 	$(BIN)/python -m tests.postgres --install
-	WARPWRIGHT_TEST_POSTGRES=1 $(BIN)/python -m pytest -k postgresql tests/app/store tests/app/faults
+	WARPWRIGHT_TEST_POSTGRES=1 $(BIN)/python -m pytest $(BESIDE) -k postgresql tests/app/store tests/app/faults
 
 test-container: $(STAMP) ## Build and start the image; for root on Debian, with buildah and debootstrap
 	$(BIN)/python -m pytest -m container --timeout 1800 -s tests/container

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from bench.branch_pairs import covering, pairs
@@ -183,7 +184,8 @@ def patched_headers(patch: Patch) -> Mapping[str, str]:
     return texts
 
 
-def clean_pairs() -> list[Pair]:
+@cache
+def clean_pairs() -> tuple[Pair, ...]:
     """Small launches that take every branch of the kernel, COVERS times over."""
     left = [
         pair
@@ -194,7 +196,7 @@ def clean_pairs() -> list[Pair]:
     for _ in range(COVERS):
         chosen += covering(left)
         left = [pair for pair in left if pair not in chosen]
-    return chosen
+    return tuple(chosen)
 
 
 def launch_clean(part: int, parts: int) -> None:

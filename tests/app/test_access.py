@@ -290,6 +290,7 @@ def test_metrics_can_be_opened_alone() -> None:
         assert client.get("/v1/launches").status_code == 401
 
 
+@pytest.mark.alone
 def test_a_revoked_key_ends_within_two_seconds_and_a_fresh_one_works_at_once(
     client: TestClient,
 ) -> None:

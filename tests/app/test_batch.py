@@ -291,6 +291,7 @@ def test_the_rest_is_not_solved_once_the_client_has_gone(
     asyncio.run(go())
 
 
+@pytest.mark.alone
 def test_a_single_question_is_not_kept_waiting_by_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,6 +63,7 @@ def longest_wait_s(body: bytes) -> float:
     return waited
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("unit", KINDS)
 def test_whoever_else_runs_gets_turns_while_a_body_is_parsed(unit: str, uncollected: None) -> None:
     body = filled(unit)

@@ -317,6 +317,7 @@ def test_half_a_request_behind_another_leaves_that_ones_answer_whole(
     assert behind.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.alone
 def test_one_connection_too_many_is_told_so_and_the_others_go_on(live: Live) -> None:
     time.sleep(HEAD_S)  # what earlier tests left
     kept = [live.open() for _ in range(CONNECTIONS)]

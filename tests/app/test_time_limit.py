@@ -46,6 +46,7 @@ def test_the_bound_of_a_timeout_is_below_the_optimum(client: TestClient) -> None
         assert body["score"] * (1 - body["proof"]["gap"]) <= best + 1e-9
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("limit_ms", [1, 20, 60])
 @pytest.mark.parametrize(
     "question",
@@ -59,9 +60,10 @@ def test_the_bound_of_a_timeout_is_below_the_optimum(client: TestClient) -> None
 def test_an_answer_is_at_most_50_ms_late(
     client: TestClient, question: dict[str, Any], limit_ms: int
 ) -> None:
-    # The least of several: what else the machine does must not decide this.
+    # The least of several: what else the machine does must not decide this. With two other
+    # processes on each core, the least of 20 was 65 ms once.
     least = float("inf")
-    for _ in range(20):
+    for _ in range(100):
         late, response = timed(client, {**question, "time_limit_ms": limit_ms})
         assert response.status_code == 200
         least = min(least, late)
@@ -70,6 +72,7 @@ def test_an_answer_is_at_most_50_ms_late(
     assert least <= LATE_MS
 
 
+@pytest.mark.alone
 def test_the_time_spent_waiting_for_a_process_counts(client: TestClient) -> None:
     """The one process is held for longer than the limit: no time is left for the proof."""
     pool, portal = client.app.state.services.pool, client.portal

@@ -38,7 +38,7 @@ from solver.ring.steps import Step, WaitForLaunchBefore
 from solver.z3_ring import prove_ring
 
 SAMPLE = random.Random(7).sample(
-    [key for key in candidate_keys("bf16") if list(small_launches(key))], 5
+    [key for key in candidate_keys("bf16") if any(True for _ in small_launches(key))], 5
 )
 PLAIN = family.CompileKey("bf16", "tn", 64, 48, 64, 1, 0, 0)
 IN_FLIGHT = family.CompileKey("bf16", "tt", 64, 16, 64, 1, 0, 1)

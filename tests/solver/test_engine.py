@@ -75,6 +75,7 @@ def test_simulating_the_pick_has_no_gap(engine: Engine) -> None:
     assert simulation["played_whole"] is True
 
 
+@pytest.mark.alone
 def test_the_largest_problem_is_simulated_at_once_and_says_it_was_not_played_whole(
     engine: Engine,
 ) -> None:

@@ -80,6 +80,7 @@ def test_the_gap_shrinks_as_the_proof_goes_on_and_no_row_is_below_it(engine: Eng
     assert gaps[0] == max(gaps)
 
 
+@pytest.mark.alone
 def test_no_answer_is_more_than_50_ms_late(engine: Engine) -> None:
     rng = random.Random(3)
     late = []
@@ -92,6 +93,7 @@ def test_no_answer_is_more_than_50_ms_late(engine: Engine) -> None:
     assert max(late) < 50
 
 
+@pytest.mark.alone
 def test_a_front_too_large_for_the_limit_is_cut_to_its_first_points(engine: Engine) -> None:
     raw = {"kind": "pareto", "axes": ["time", "wait", "smem", "registers"], "within": 100}
     question = Question(LARGE, objective=objective_from_dict(raw), proof="none")

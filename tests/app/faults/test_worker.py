@@ -167,8 +167,8 @@ def test_a_worker_that_is_lost_again_and_again_is_started_later_and_later(
     killed_s = []
     for attempt in range(3):
         until(lambda attempt=attempt: len(begun(job)) > attempt)  # type: ignore[misc]
-        os.kill(begun(job)[-1], signal.SIGKILL)
         killed_s.append(time.monotonic())
+        os.kill(begun(job)[-1], signal.SIGKILL)
     assert bench.ended(job).reason == "worker_lost"
     assert killed_s[1] - killed_s[0] > 0.5
     assert killed_s[2] - killed_s[1] > 1.0
