@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from subprocess import SubprocessError
 from typing import Any
 
@@ -27,19 +26,6 @@ def why_not(problem: Problem) -> str | None:
     return None
 
 
-@cache
-def _scratch(size: int) -> Any:
-    """Memory for the tensor maps that a launch makes; kept, since graphs go on using it, and one
-    for all, since launches follow one another."""
-    import torch
-
-    return torch.empty(size, dtype=torch.int8, device="cuda")
-
-
-def _allocate(size: int, alignment: int, stream: int | None) -> Any:
-    return _scratch(size)
-
-
 @contextmanager
 def triton_candidates(
     problem: Problem, sets: Sequence[OperandSet], session: Session
@@ -60,7 +46,6 @@ def triton_candidates(
         raise RivalAbsent(f"not installed: {error}") from error
     if not torch.cuda.is_available():
         raise RivalAbsent("this torch has no CUDA")
-    triton.set_allocator(_allocate)
 
     def candidate(config: Any) -> Candidate:
         def products(some: Sequence[OperandSet]) -> Callable[[], None]:
@@ -94,7 +79,6 @@ def _products(
         "tile_k": config.tile_k,
         "group": GROUP,
         "halves": config.halves,
-        "specialised": config.specialised,
         "num_warps": config.warps,
         "num_stages": config.stages,
         "launch_pdl": True,
@@ -110,8 +94,6 @@ def _products(
             described(operands.a, problem.dtype, [config.tile_m, config.tile_k]),
             described(operands.b, problem.dtype, [config.tile_n, config.tile_k]),
             described(operands.c, problem.out, c_box),
-            torch_tensor(operands.c, problem.out),
-            problem.c.pitch,
             problem.m,
             problem.n,
             problem.k,
