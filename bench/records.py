@@ -16,7 +16,6 @@ DEVICE = "h200"
 SUITES = {
     "llm": "96 shapes of language models, cold",
     "paper": "512 small cubes of the paper's suite, warm",
-    "paper64": "64 small cubes of the paper's suite, warm",
     "odd20": "20 shapes that are no multiple of any tile, cold",
     "any30": "30 of every layout, output type, pitch and alignment, cold",
     "odd40": "40 of odd pitch, cold",

@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.evidence_page import evidence_part, read_evidence
 from bench.fit import is_held_out
+from bench.losses_page import losses_part
 from bench.plots import (
     plot_predictions,
     plot_ratios,
@@ -21,6 +22,7 @@ from bench.plots import (
     plot_solve_times,
 )
 from bench.records import (
+    DEVICE,
     RESULTS,
     SUITES,
     Result,
@@ -32,6 +34,7 @@ from bench.records import (
     read_ceilings,
     read_picks,
     read_picks_beside_best,
+    read_record,
     read_solver,
 )
 from bench.solver_page import solver_lines, solver_parts
@@ -53,6 +56,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "img"
 PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
+SHOWN, WORST = 100, 20  # shapes of a suite that are shown whole; of others the worst alone
 START, END = "<!-- results: made by python -m bench.report -->", "<!-- end of results -->"
 
 
@@ -160,6 +164,19 @@ def shape_table(rows: Sequence[Row], solve: dict[Problem, Row]) -> str:
     return "\n".join(lines)
 
 
+def shapes_part(title: str, rows: Sequence[Row], solve: dict[Problem, Row]) -> str:
+    """A suite's shapes; of one with more than SHOWN those that lose most to cuBLAS."""
+    note = ""
+    if len(rows) > SHOWN:
+        compared = sorted((r for r in rows if r.get("ratio_to_cublas")), key=_ratio)
+        rows, note = compared[:WORST], f"\n\nThe {WORST} that lose most to cuBLAS."
+    return f"## {title}{note}\n\n{shape_table(rows, solve)}"
+
+
+def _ratio(row: Row) -> float:
+    return float(row["ratio_to_cublas"])
+
+
 def _about(picks: dict[str, Result]) -> str:
     """What the picks were measured on, by the first suite that was."""
     result = next(iter(picks.values()), None)
@@ -236,6 +253,7 @@ def make(
         rivals_part(sources),
         memory_part("llm", {"pick": picks, "best": best}, ceilings),
         sustained_part(sources),
+        losses_part(read_record(results / DEVICE / "profile.json")),
     ]
     parts = [
         "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
@@ -250,7 +268,7 @@ def make(
     by_problem = {problem_of(row): row for row in solve["by_shape"]} if solve else {}
     for suite, title in SUITES.items():
         if suite in picks:
-            parts.append(f"## {title}\n\n{shape_table(picks[suite]['rows'], by_problem)}")
+            parts.append(shapes_part(title, picks[suite]["rows"], by_problem))
     page.write_text("\n\n".join(parts) + "\n", "utf-8")
 
     before, rest = readme.read_text("utf-8").split(START)

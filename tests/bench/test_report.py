@@ -11,7 +11,16 @@ import pytest
 
 from bench import report
 from bench.evidence_page import NAMES, evidence_part, read_evidence
-from bench.records import geomean, read_best, read_ceilings, read_picks, read_solver, regrets
+from bench.losses_page import losses_part
+from bench.records import (
+    SUITES,
+    geomean,
+    read_best,
+    read_ceilings,
+    read_picks,
+    read_solver,
+    regrets,
+)
 from bench.solver_page import compile_line, strategies_part
 from kernels.bench_plan import problem_of
 from kernels.rivals import COLUMNS, RivalResult
@@ -30,7 +39,8 @@ def test_the_readme_and_the_page_show_the_recorded_results() -> None:
     assert table in report.README.read_text("utf-8")
     page = report.PAGE.read_text("utf-8")
     assert table in page
-    rows = sum(len(result["rows"]) for result in picks.values())
+    counts = [len(picks[suite]["rows"]) for suite in SUITES if suite in picks]
+    rows = sum(count if count <= report.SHOWN else report.WORST for count in counts)
     assert len(re.findall(r"\(\d\.\d+ to \d\.\d+\)", page)) == rows
 
 
@@ -252,3 +262,18 @@ def test_records_of_different_copy_kernels_are_not_shown_together() -> None:
     evidence["large"]["copy_hash"], evidence["soak"]["copy_hash"] = "0" * 64, "1" * 64
     with pytest.raises(SystemExit, match=r"copy\.cu"):
         evidence_part(evidence, read_solver("protocol"))
+
+
+def test_where_the_time_goes_is_told_kernel_by_kernel() -> None:
+    record = report.read_record(report.RESULTS / "h200" / "profile.json")
+    part = losses_part(record)
+    assert part is not None
+    assert part in report.PAGE.read_text("utf-8")
+    for row in record["rows"]:
+        for kernel in row["kernels"]:
+            name = kernel["kernel"]
+            assert ("ours" if name.startswith("sm90_gemm") else name) in part
+    unprofiled = {**record["rows"][0], "kernels": [], "reason": "ncu: no permission"}
+    assert "not profiled: ncu" in str(losses_part({**record, "rows": [unprofiled]}))
+    assert "No best" in str(losses_part({**record, "rows": []}))
+    assert losses_part(None) is None
