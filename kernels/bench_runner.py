@@ -20,6 +20,7 @@ from kernels.rivals import RivalResult, RivalTask, run_rival
 from kernels.sustained import LEAST_FLOPS, SustainedResult, SustainedTask, run_sustained
 from kernels.verify import Reason, failure_of
 from kernels.worker import Task, TaskResult, device_facts, run_task
+from solver.config import Config
 from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
@@ -28,7 +29,9 @@ from solver.families import sm90_gemm_legality as legality
 ROW_DEADLINE_S = 60.0
 CHOICE_DEADLINE_S = 5.0  # more for each candidate of a race
 RIVAL_DEADLINE_S = 180.0  # Triton compiles its candidates the first time
-SUSTAINED_DEADLINE_S = 120.0
+SUSTAINED_DEADLINE_S = 180.0
+NEAR = 1.15
+"""How much slower than the winner a candidate may be to be tried for a second."""
 START_DEADLINE_S = 120.0
 
 
@@ -42,6 +45,15 @@ class Extras:
 
 
 NO_EXTRAS = Extras()
+
+
+def _near(job: Sequence[PlanRow], choice: Choice, winner: int) -> tuple[Config, ...]:
+    """The candidates that came close to the winner in the race, the closest first."""
+    times = {i: t.median_us for i, t in enumerate(choice.tried) if t.median_us is not None}
+    if winner not in times:
+        return ()
+    limit = NEAR * times.pop(winner)
+    return tuple(job[i].config for i in sorted(times, key=times.__getitem__) if times[i] <= limit)
 
 
 class Runner:
@@ -81,7 +93,8 @@ class Runner:
             return self._record(job[0])
         self._said("choose")
         choice, note = self._choose(job)
-        record = self._record(job[choice.winner or 0])
+        winner = choice.winner or 0
+        record = self._record(job[winner], _near(job, choice, winner))
         candidates = [
             {"config": row.config.to_dict(), "predicted_us": row.predicted_us, **tried.to_dict()}
             for row, tried in zip(job, choice.tried, strict=True)
@@ -128,7 +141,8 @@ class Runner:
         result, failure = self._call(run_task, task, ROW_DEADLINE_S)
         return failure if failure is not None else result
 
-    def _record(self, row: PlanRow) -> dict[str, Any]:
+    def _record(self, row: PlanRow, others: tuple[Config, ...] = ()) -> dict[str, Any]:
+        """A row's record; ``others`` are configurations that may do better over a second."""
         self._said("measure")
         result = self._run(row, choosing=False)
         if isinstance(result, TaskResult):
@@ -141,7 +155,7 @@ class Runner:
         for rival in self._extras.rivals:
             record |= self._against(row, rival, passed).to_fields(rival)
         if self._extras.sustained:
-            record |= self._held(row, passed).to_dict()
+            record |= self._held(row, passed, others).to_dict()
         return record
 
     def _against(self, row: PlanRow, rival: str, passed: bool) -> RivalResult:
@@ -154,14 +168,24 @@ class Runner:
         result, failure = self._call(run_rival, task, RIVAL_DEADLINE_S)
         return result if failure is None else RivalResult(": ".join(failure))
 
-    def _held(self, row: PlanRow, passed: bool) -> SustainedResult:
-        """A row's configuration and cuBLAS, each for a second at a time."""
+    def _held(self, row: PlanRow, passed: bool, others: tuple[Config, ...]) -> SustainedResult:
+        """A row's configuration, or the one of others that holds better, and cuBLAS, each for a
+        second at a time."""
         if not passed:
             return SustainedResult(sustained_note="not run: the row failed")
         if row.problem.flops < LEAST_FLOPS:
             return SustainedResult(sustained_note="not run: fewer than 2^40 operations")
         self._said("sustained")
-        task = SustainedTask(row.problem, row.config, self._device, SUSTAINED, row.cache, self._sms)
+        task = SustainedTask(
+            row.problem,
+            row.config,
+            self._device,
+            SUSTAINED,
+            row.cache,
+            self._sms,
+            others,
+            secrets.randbits(63),
+        )
         result, failure = self._call(run_sustained, task, SUSTAINED_DEADLINE_S)
         return result if failure is None else SustainedResult(sustained_note=": ".join(failure))
 
