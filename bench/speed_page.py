@@ -226,6 +226,7 @@ python -m kernels.bench plan.json --out bench/results/h200/best_llm.json \\
     --triton --cublaslt --ceilings bench/results/h200/ceilings.json
 warpwright bench plan --suite bench/suites/squares2.csv --best 30 --out squares.json
 python -m kernels.bench squares.json --out bench/results/h200/best_squares2.json --sustained
+python -m bench.gpu_profile bench/results/h200/best_llm.json --out bench/results/h200/profile.json
 python -m bench.report
 ```
 
