@@ -8,16 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+TIMING_CONFIDENCE = 0.95
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time per launch over replays, each replay the mean of its launches, microseconds."""
+    """Time per launch over replays, each replay the mean of its launches, microseconds.
+
+    The median lies between ``low_us`` and ``high_us`` with TIMING_CONFIDENCE.
+    """
 
     median_us: float
     p95_us: float
     p99_us: float
     replays: int
     launches_per_replay: int
+    low_us: float
+    high_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,10 @@ class RatioInterval:
 
 
 def summarise(times_us: Sequence[float], launches_per_replay: int) -> Timing:
-    """Median and percentiles (linear interpolation) of times per launch."""
+    """Median, its interval and percentiles (linear interpolation) of times per launch."""
     median, p95, p99 = (float(x) for x in np.quantile(np.asarray(times_us), (0.5, 0.95, 0.99)))
-    return Timing(median, p95, p99, len(times_us), launches_per_replay)
+    low, high = median_interval(times_us, TIMING_CONFIDENCE)
+    return Timing(median, p95, p99, len(times_us), launches_per_replay, low, high)
 
 
 def median_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:

@@ -18,6 +18,7 @@ def test_a_summary_gives_median_and_tails() -> None:
     assert (timing.median_us, timing.replays, timing.launches_per_replay) == (50.5, 100, 4)
     assert timing.p95_us == pytest.approx(95.05)
     assert timing.p99_us == pytest.approx(99.01)
+    assert (timing.low_us, timing.high_us) == (40.0, 61.0)
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_promised() -> None:
