@@ -17,7 +17,7 @@ from solver.engine import Engine
 from solver.pick import Row, best_rows
 from solver.problem import Problem
 from solver.question import Question
-from solver.space import tabulate
+from solver.space import build_space
 from solver.units import us_from_ticks
 
 DEPTH = 1024  # rows of the ranking looked at first for candidates
@@ -56,13 +56,13 @@ def spread(rows: Sequence[Row], count: int) -> list[Row]:
 
 
 def candidates(question: Question, count: int) -> list[tuple[dict[str, Any], float]]:
-    """Configuration and predicted µs of ``count`` candidates for a question's best, the pick
-    first; fewer where the space holds fewer shapes."""
-    device, pricing = load_profile(question.device), question.pricing
-    table = tabulate(question.problem, device, pricing.model, cache=pricing.cache)
+    """Configuration and predicted µs of ``count`` candidates for the fastest that a question
+    allows, the model's first one first; fewer where the space holds fewer shapes."""
+    device = load_profile(question.device)
+    space = build_space(question.problem, device, question.pricing, question.constraints)
     depth = DEPTH
     while True:
-        rows = best_rows(table, depth)
+        rows = best_rows(space.allowed, depth)
         chosen = spread(rows, count)
         if len(chosen) == count or len(rows) < depth:
             return [(row.config.to_dict(), us_from_ticks(row.time)) for row in chosen]

@@ -85,6 +85,8 @@ def _typed(value: Any) -> str:
 
 def limit_words(schema: Schema) -> str:
     """What a value of a schema must be, in words: its type and how far it goes."""
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return f"one of {_options(schema)}"
     if schema.get("type") == "array":
@@ -93,8 +95,9 @@ def limit_words(schema: Schema) -> str:
         return "a moment with its time zone, as 2026-03-01T12:00:00Z"
     words = TYPE_WORDS.get(schema.get("type", "object"), "a JSON object")
     if "maxLength" in schema:
-        least = f"{schema['minLength']} to" if "minLength" in schema else "at most"
-        words += f" of {least} {schema['maxLength']} characters"
+        least, most = schema.get("minLength"), schema["maxLength"]
+        length = f"at most {most}" if least is None else f"{least} to {most}"
+        words += f" of {most if least == most else length} characters"
     return words + _range(schema)
 
 
