@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +98,7 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
     old = None
     if path.exists():
         try:
-            old = read_lock(path)
+            old = read_lock(picks.path, path)
         except InvalidInput as error:
             words = f"the old lock can't be read and is made anew: {error}"
             session.say(escape(words))
@@ -106,7 +106,7 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
         asked = Asked(False, None, arguments.jobs or cores(), time.monotonic())
         with session.progress("solving") as bar:
             solved = solve_all(picks, asked, bar)
-        with session.progress("measuring") as bar:
+        with _measuring(session, runner) as bar:
             made = make_lock(picks, old, solved, runner, bar)
     written = _text_of(path) != json_text(made.document)
     if written:
@@ -133,16 +133,25 @@ def check(arguments: argparse.Namespace, session: Session) -> int:
 
     began_s = time.monotonic()
     picks = read_picks(arguments.file)
-    locked = read_lock(picks.lock_path)
+    locked = read_lock(picks.path, picks.lock_path)
     static = arguments.static or not (arguments.gpu or arguments.server)
     with _runner(arguments, picks) as runner:
         asked = Asked(static, runner, arguments.jobs or cores(), began_s)
         with session.progress("proving and compiling" if static else "solving") as bar:
             solved = solve_all(picks, asked, bar)
-        with session.progress("measuring") as bar:
+        with _measuring(session, runner) as bar:
             report = check_picks(picks, locked, solved, asked, bar)
     _tell(arguments, session, report, picks)
     return {Status.FAILS: NEGATIVE, Status.LACKS: ENVIRONMENT}.get(report.status, OK)
+
+
+def _measuring(
+    session: Session, runner: Runner | None
+) -> AbstractContextManager[Callable[[int, int], None]]:
+    """A bar where kernels are run."""
+    if runner is None:
+        return nullcontext(lambda done, total: None)
+    return session.progress(f"measuring on {escape(runner.where)}")
 
 
 def _tell(arguments: argparse.Namespace, session: Session, report: Report, picks: Picks) -> None:

@@ -120,24 +120,25 @@ def _change(
     if new is None:
         words = illegal or "there is no pick now, the lock has one"
         return Change(name, Kind.OTHER, origin, words, _old(old), None)
-    causes = (*_asked_causes(name, kept, new), *origin)
+    asked = _asked_causes(name, kept, new)
+    causes = (*asked, *origin)
     ends = (_old(old), _new(new))
     if illegal is not None:
         return Change(name, Kind.ILLEGAL, causes, _since(illegal, causes), *ends)
     differing = [part for part in (*ASKED, *FOUND) if kept[part] != new[part]]
-    if not differing and kept["name"] == name:
+    if not differing and not asked:
         return Change(name, Kind.SAME, (), "as the lock has it", *ends)
     if not causes:
         return Change(name, Kind.EDITED, (), _edited(kept, new, differing), *ends)
     if kept["config"] != new["config"]:
         words = f"another pick: {_words(ends[0])} → {_words(ends[1])}"
         return Change(name, Kind.OTHER, causes, _since(words, causes), *ends)
-    if kept["predicted"] != new["predicted"] or any(part in ASKED for part in differing):
+    words = "the same pick and times"
+    if kept["predicted"] != new["predicted"]:
         was, is_ = kept["predicted"]["time_us"], new["predicted"]["time_us"]
         words = f"the same pick, predicted {was:.2f} → {is_:.2f} µs"
-        return Change(name, Kind.PRICED, causes, _since(words, causes), *ends)
-    words = _since("the same pick and times", causes)
-    return Change(name, Kind.STALE, causes, words, *ends)
+    kind = Kind.STALE if kept["predicted"] == new["predicted"] and not asked else Kind.PRICED
+    return Change(name, kind, causes, _since(words, causes), *ends)
 
 
 def _since(words: str, causes: Sequence[str]) -> str:

@@ -53,8 +53,11 @@ def document(device: str, entries: Sequence[Entry]) -> dict[str, Any]:
     return {"format": FORMAT, **origin(device), "picks": list(entries)}
 
 
-def read_lock(path: Path) -> LockFile:
-    """The lock at ``path``. Raises InvalidInput that names the file, the place and the limit."""
+def read_lock(picks_path: Path, path: Path) -> LockFile:
+    """The lock at ``path`` of a picks file. Raises InvalidInput that names the file, the place and
+    the limit."""
+    if not path.exists():
+        raise InvalidInput(str(path), f"is not there; `warpwright lock {picks_path}` makes it")
     text = read_text(path)
     try:
         values = load(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import FailFast, Field
+from pydantic import Field
 
 from app.schemas.batches import PROBLEMS_MAX
 from app.schemas.limits import Name
@@ -77,4 +77,4 @@ class LockFile(Request):
     kernel_source_hash: Digest = Field(description="of the kernels")
     copy_source_hash: Digest = Field(description="of the kernels that copy operands first")
     nvrtc: Name = Field(description="the compiler that the register table was measured with")
-    picks: Annotated[list[LockedPick], FailFast()] = Field(min_length=1, max_length=PROBLEMS_MAX)
+    picks: list[LockedPick] = Field(min_length=1, max_length=PROBLEMS_MAX)

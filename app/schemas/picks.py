@@ -4,9 +4,10 @@ POST /v1/optimize.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, FailFast, Field
+from pydantic import ConfigDict, Field
 
 from app.schemas.batches import PROBLEMS_MAX
 from app.schemas.limits import NAME_LONGEST, Name, one_of
@@ -87,7 +88,7 @@ class PicksRequest(Request):
     objective: Ranking = DEFAULT_OBJECTIVE
     constraints: Allowed = NO_CONSTRAINTS
     tolerances: Tolerances = Tolerances()
-    problems: Annotated[list[PickRequest], FailFast()] = Field(
+    problems: list[PickRequest] = Field(
         min_length=1, max_length=PROBLEMS_MAX, description="one table `[[problems]]` each"
     )
 
@@ -102,3 +103,7 @@ class PicksRequest(Request):
             if name in self.model_fields_set and name not in own
         }
         return pick.model_copy(update=shared)
+
+
+if __name__ == "__main__":
+    print(json.dumps(PicksRequest.model_json_schema(), indent=1, ensure_ascii=False))

@@ -37,8 +37,9 @@ def show_report(console: Console, report: Report) -> None:
         status = Text(str(pick.status), STYLES[pick.status])
         words = (Text(pick.name), Text(pick.config), predicted, _steps(pick.steps))
         table.add_row(status, *words)
-    # A log has no width of its own: a line for each pick is easier to read and to search.
-    console.print(table, width=None if console.is_terminal else max(console.width, LOG_COLUMNS))
+    if not console.is_terminal:  # a log has no width: a line for each pick is easier to search
+        console.width = max(console.width, LOG_COLUMNS)
+    console.print(table)
     for step in report.whole:
         if step.status in (Status.FAILS, Status.LACKS):
             _tell(console, report.lock_file, step)
@@ -52,7 +53,8 @@ def show_report(console: Console, report: Report) -> None:
 def _steps(steps: tuple[Step, ...]) -> Text:
     text = Text()
     for step in steps:
-        text.append(f"{' ' if text else ''}{step.name}", STYLES[step.status])
+        word = step.name if step.status is Status.HOLDS else f"{step.name}: {step.status}"
+        text.append(f"{', ' if text else ''}{word}", STYLES[step.status])
     return text
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 # What XML 1.0 can't hold at all, not even escaped (its section 2.2).
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+!|~$@:-])")
+_MARKUP = re.compile(r"""[&<>"'\\`*_{}\[\]()#+!|~$@:-]""")
 
 
 def xml_text(text: str) -> str:
@@ -18,7 +17,7 @@ def xml_text(text: str) -> str:
 def markdown(text: str) -> str:
     """``text`` as it reads in a cell of a GitHub table: no markup, no link, mention or break."""
     plain = " ".join(xml_text(text).split())
-    return _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(plain))
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", plain)
 
 
 def command_data(text: str) -> str:
