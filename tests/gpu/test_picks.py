@@ -1,4 +1,4 @@
-"""Picks on the GPU: what a kernel is timed against, and, where there is pydantic, lock and check."""
+"""Picks on the GPU: timed against others and, where Z3 and pydantic are, locked and checked."""
 
 from __future__ import annotations
 

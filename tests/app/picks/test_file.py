@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from app.cli.main import main
 from app.picks.file import read_picks
-from app.schemas.picks import PicksRequest
+from app.schemas.picks import PicksRequest, Tolerances
 from solver.errors import InvalidInput
 from tests.app.picks.tools import PICKS, scratch
 
@@ -137,6 +138,17 @@ def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "picks.toml"
     path.write_bytes(b"\xef\xbb\xbf" + PICKS.encode())
     assert len(read_picks(path).picks) == 2
+
+
+def test_the_picks_file_of_the_docs_is_one_and_they_name_every_field(tmp_path: Path) -> None:
+    text = (DOCS / "ci.md").read_text("utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    picks = read_picks(scratch(tmp_path, example))
+    assert [pick.name for pick in picks.picks] == ["attention output", "MLP down"]
+    for name in PicksRequest.model_fields:
+        assert f"`{name}`" in text or f"`{name}." in text, name
+    for name in Tolerances.model_fields:
+        assert f"| `tolerances.{name}` |" in text
 
 
 def test_the_schema_in_docs_is_the_one_that_holds() -> None:
