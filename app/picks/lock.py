@@ -35,11 +35,13 @@ def origin(device: str) -> dict[str, Any]:
 def entry(pick: Pick, found: Found, measured: dict[str, Any] | None = None) -> Entry:
     """A pick as the lock has it."""
     question = pick.question
+    objective = question.objective.to_dict()
+    objective.pop("units", None)  # an answer's; a question has none
     return {
         "name": pick.name,
         "problem": question.problem.to_dict(),
         "cache": question.cache,
-        "objective": question.objective.to_dict(),
+        "objective": objective,
         "constraints": question.constraints.to_dict(),
         "config": found.config,
         "predicted": found.predicted,

@@ -65,6 +65,39 @@ def test_a_lock_made_twice_has_the_same_bytes_and_is_left_alone(
     assert lock_of(path).read_bytes() == first
 
 
+def test_every_kind_of_question_is_locked_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+device = "h100_sxm"
+objective = { kind = "weighted", weights = { time = 1, smem = 0.05 } }
+[[problems]]
+m = 512
+n = 512
+k = 512
+constraints = { config = { tile_m = { in = [128, 64] }, stages = { min = 3 } } }
+[[problems]]
+m = 1000
+n = 77
+k = 333
+layout = "nn"
+out_dtype = "fp32"
+cache = "warm"
+[[problems]]
+m = 1000
+n = 77
+k = 334
+c_offset = 1
+objective = { kind = "lexicographic", order = ["smem"] }
+"""
+    path = locked(tmp_path, text)
+    assert lock(capsys, path)[1]["changes"] == []
+    assert main(["check", str(path), "--jobs", "1"]) == 0
+    objectives = [each["objective"] for each in json.loads(lock_of(path).read_text())["picks"]]
+    assert objectives[0] == {"kind": "weighted", "weights": {"time": 1.0, "smem": 0.05}}
+    assert objectives[2] == {"kind": "lexicographic", "order": ["smem"]}
+
+
 def test_a_changed_problem_is_said_with_the_old_pick_and_the_new(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
