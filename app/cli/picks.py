@@ -15,12 +15,14 @@ from rich.markup import escape
 from app.cli.arguments import add_json, bounded
 from app.cli.documents import json_text, write_json, write_whole
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
-from solver.errors import InvalidInput
+from app.problem_documents import from_exception
+from solver.errors import InvalidInput, WarpwrightError
 
 if TYPE_CHECKING:
     from app.picks.file import Picks
     from app.picks.gpu import Runner
     from app.picks.report import Report
+    from app.schemas.locks import LockFile
 
 JOBS_MAX = 256
 
@@ -63,7 +65,7 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=bounded("jobs", 1, JOBS_MAX),
         metavar="N",
-        help="processes that solve and compile (one a core)",
+        help="processes that solve and compile (one a core, up to 16)",
     )
     add_json(parser)
 
@@ -90,7 +92,7 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
     from app.picks.file import read_picks
     from app.picks.lock import read_lock
     from app.picks.locking import make_lock
-    from app.picks.parallel import cores
+    from app.picks.parallel import usual_jobs
     from app.picks.reports.table import show_made
 
     picks = read_picks(arguments.file)
@@ -103,7 +105,7 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
             words = f"the old lock can't be read and is made anew: {error}"
             session.say(escape(words))
     with _runner(arguments, picks) as runner:
-        asked = Asked(False, None, arguments.jobs or cores(), time.monotonic())
+        asked = Asked(False, None, arguments.jobs or usual_jobs(), time.monotonic())
         with session.progress("solving") as bar:
             solved = solve_all(picks, asked, bar)
         with _measuring(session, runner) as bar:
@@ -124,25 +126,50 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
 
 def check(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright check PICKS.toml``; exits 1 where a pick fails, 3 where one can't be checked."""
-    from app.picks.check import Asked, solve_all
-    from app.picks.check import check as check_picks
     from app.picks.file import read_picks
     from app.picks.lock import read_lock
-    from app.picks.parallel import cores
     from app.picks.step import Status
 
     began_s = time.monotonic()
-    picks = read_picks(arguments.file)
-    locked = read_lock(picks.path, picks.lock_path)
+    with _told_to_github(arguments, session):
+        picks = read_picks(arguments.file)
+        locked = read_lock(picks.path, picks.lock_path)
+        report = _report(arguments, session, picks, locked, began_s)
+    _tell(arguments, session, report, picks)
+    return {Status.FAILS: NEGATIVE, Status.LACKS: ENVIRONMENT}.get(report.status, OK)
+
+
+def _report(
+    arguments: argparse.Namespace,
+    session: Session,
+    picks: Picks,
+    locked: LockFile,
+    began_s: float,
+) -> Report:
+    from app.picks.check import Asked, check, solve_all
+    from app.picks.parallel import usual_jobs
+
     static = arguments.static or not (arguments.gpu or arguments.server)
     with _runner(arguments, picks) as runner:
-        asked = Asked(static, runner, arguments.jobs or cores(), began_s)
+        asked = Asked(static, runner, arguments.jobs or usual_jobs(), began_s)
         with session.progress("proving and compiling" if static else "solving") as bar:
             solved = solve_all(picks, asked, bar)
         with _measuring(session, runner) as bar:
-            report = check_picks(picks, locked, solved, asked, bar)
-    _tell(arguments, session, report, picks)
-    return {Status.FAILS: NEGATIVE, Status.LACKS: ENVIRONMENT}.get(report.status, OK)
+            return check(picks, locked, solved, asked, bar)
+
+
+@contextmanager
+def _told_to_github(arguments: argparse.Namespace, session: Session) -> Iterator[None]:
+    """Around what may end before there is a report: GitHub shows why at the picks file."""
+    from app.picks.reports.github import error_command, in_github
+
+    try:
+        yield
+    except WarpwrightError as error:
+        if arguments.github or in_github():
+            words = from_exception(error).detail
+            session.command(error_command(str(arguments.file), 1, "check", words, os.environ))
+        raise
 
 
 def _measuring(

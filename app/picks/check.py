@@ -11,7 +11,7 @@ from app.errors import EnvironmentLacks
 from app.picks.change import Change, Kind, changes, origin_causes
 from app.picks.file import Pick, Picks
 from app.picks.gpu import Ran, Run, Runner
-from app.picks.lock import Entry, entry, origin
+from app.picks.lock import Entry, entry, lock_command, origin
 from app.picks.measured import numerics, regret, time_against
 from app.picks.parallel import run_all
 from app.picks.report import PickReport, Report
@@ -41,7 +41,8 @@ class Asked:
 def solve_all(picks: Picks, asked: Asked, progress: Progress) -> list[Solved]:
     """Every pick's question, solved; candidates for the fastest come where kernels are run."""
     top_k = 1 if asked.runner is None else picks.tolerances.top_k
-    calls = [(pick.question, asked.static, top_k) for pick in picks.picks]
+    compiled_here = asked.runner is not None and asked.runner.compiles_here
+    calls = [(pick.question, asked.static, top_k, compiled_here) for pick in picks.picks]
     return run_all(solve, calls, asked.jobs, progress)
 
 
@@ -104,7 +105,7 @@ def _lock_step(change: Change, picks: Picks) -> Step:
 
 
 def _remedy(picks: Picks) -> str:
-    return f"`warpwright lock {picks.path}` writes the lock anew, for review"
+    return f"`{lock_command(picks.path)}` writes the lock anew, for review"
 
 
 def _gpu_steps(

@@ -43,10 +43,14 @@ class Ran:
 
 class Runner(Protocol):
     """A context manager. ``where`` names the GPU in words; entering it raises where there is
-    none that the picks are for."""
+    none that the picks are for. ``compiles_here``: with the kernels that this machine has cached.
+    """
 
     @property
     def where(self) -> str: ...
+
+    @property
+    def compiles_here(self) -> bool: ...
 
     def __enter__(self) -> Runner: ...
 
@@ -64,6 +68,8 @@ class Runner(Protocol):
 
 class LocalRunner:
     """This machine's GPU, in a process that stays warm."""
+
+    compiles_here = True
 
     def __init__(self, device: str) -> None:
         self._device = device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,16 @@ def document(device: str, entries: Sequence[Entry]) -> dict[str, Any]:
     return {"format": FORMAT, **origin(device), "picks": list(entries)}
 
 
+def lock_command(picks_path: Path) -> str:
+    """The command that makes a picks file's lock."""
+    return f"warpwright lock {shlex.quote(str(picks_path))}"
+
+
 def read_lock(picks_path: Path, path: Path) -> LockFile:
     """The lock at ``path`` of a picks file. Raises InvalidInput that names the file, the place and
     the limit."""
     if not path.exists():
-        raise InvalidInput(str(path), f"is not there; `warpwright lock {picks_path}` makes it")
+        raise InvalidInput(str(path), f"is not there; `{lock_command(picks_path)}` makes it")
     text = read_text(path)
     try:
         values = load(text)

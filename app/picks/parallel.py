@@ -16,9 +16,15 @@ DEADLINE_S = 600.0
 """Longest time of one call."""
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+JOBS_USUAL_MAX = 16
+"""A process takes some 200 MB: one for each core of a large machine would be a lot."""
+
+
+def usual_jobs() -> int:
+    """One for each core that this process may use, up to JOBS_USUAL_MAX."""
+    able = getattr(os, "sched_getaffinity", None)
+    cores = len(able(0)) if able is not None else os.cpu_count() or 1
+    return min(cores, JOBS_USUAL_MAX)
 
 
 def run_all(

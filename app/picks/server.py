@@ -51,6 +51,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class ServerRunner:
     """A Warpwright service at ``url``; an API key comes from the environment, if one is there."""
 
+    compiles_here = False
+
     def __init__(self, url: str, device: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from app import answers
 from app.picks.step import Status, Step
 from app.plan import candidates
 from kernels.compile import check_compiled, compile_kernel
-from kernels.errors import CompileFailed, CompilerAbsent, CompilerMismatch
+from kernels.errors import CompileFailed, CompilerAbsent, CompilerMismatch, KernelError
 from kernels.nvrtc import version as nvrtc_version
 from solver.certificate import certificate
 from solver.config import Config
@@ -49,10 +50,11 @@ class Solved:
     others: tuple[dict[str, Any], ...] = ()
 
 
-def solve(question: Question, static: bool, top_k: int) -> Solved:
+def solve(question: Question, static: bool, top_k: int, compiled: bool) -> Solved:
     """Solve a question whose proof is full; with ``static`` hold the pick to all that needs no GPU.
 
-    With ``top_k`` above 1 the candidates for the fastest come with it, the pick left out.
+    With ``top_k`` above 1 the candidates for the fastest come with it, the pick left out; with
+    ``compiled`` their kernels are in the cache then, so that the GPU does not wait for them.
     """
     started = time.monotonic()
     try:
@@ -80,7 +82,17 @@ def solve(question: Question, static: bool, top_k: int) -> Solved:
     if top_k > 1:
         first = [config for config, _ in candidates(question, top_k)]
         others = tuple(config for config in first if config != found.config)[: top_k - 1]
+    if compiled:
+        for config in (found.config, *others):
+            _cache_kernel(question, Config.from_dict(config))
     return Solved(found, tuple(steps), others)
+
+
+def _cache_kernel(question: Question, config: Config) -> None:
+    """Compile a kernel into the cache; what is wrong with it is told where it is run."""
+    problem = question.problem
+    with suppress(KernelError):
+        compile_kernel(family.compile_key(config, problem.dtype, problem.kernel_layout))
 
 
 def _step(

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.errors import EnvironmentLacks
 from app.picks.report import PickReport, Report
 from app.picks.reports.text import command_data, command_property, markdown
-from app.picks.step import Status, Step
+from app.picks.step import Status
 
 ERRORS_SHOWN = 10
 """GitHub shows so many errors of a step and drops the rest."""
@@ -26,7 +26,7 @@ def error_commands(report: Report, lock_text: str, environment: Mapping[str, str
     """Workflow commands: an error for each pick that does not hold, the last of too many counts
     the others."""
     found = [
-        _error(report.lock_file, 1, "lock", step, environment)
+        error_command(report.lock_file, 1, "lock", step.words, environment)
         for step in report.whole
         if step.status in BAD
     ]
@@ -36,23 +36,25 @@ def error_commands(report: Report, lock_text: str, environment: Mapping[str, str
         if bad:
             line = lines.get(pick.name, 1)
             words = "\n".join(f"{step.name}: {step.words}" for step in bad)
-            step = Step(bad[0].name, bad[0].status, words)
-            found.append(_error(report.lock_file, line, pick.name, step, environment))
+            found.append(error_command(report.lock_file, line, pick.name, words, environment))
     if len(found) > ERRORS_SHOWN:
         left = len(found) - ERRORS_SHOWN + 1
-        more = Step("", Status.FAILS, f"and {left} more; the job's summary has them all")
-        found[ERRORS_SHOWN - 1 :] = [_error(report.lock_file, 1, "more", more, environment)]
+        words = f"and {left} more; the job's summary has them all"
+        found[ERRORS_SHOWN - 1 :] = [error_command(report.lock_file, 1, "more", words, environment)]
     return found
 
 
-def _error(path: str, line: int, title: str, step: Step, environment: Mapping[str, str]) -> str:
+def error_command(
+    path: str, line: int, title: str, words: str, environment: Mapping[str, str]
+) -> str:
+    """The workflow command of one error at a line of a file."""
     properties = {
         "file": _in_repository(path, environment),
         "line": str(line),
         "title": f"warpwright: {title}",
     }
     listed = ",".join(f"{name}={command_property(value)}" for name, value in properties.items())
-    return f"::error {listed}::{command_data(step.words)}"
+    return f"::error {listed}::{command_data(words)}"
 
 
 def _in_repository(path: str, environment: Mapping[str, str]) -> str:

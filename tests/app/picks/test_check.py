@@ -202,6 +202,16 @@ def test_a_damaged_lock_exits_2_and_names_the_line(
     assert f"is not there; `warpwright lock {picks}` makes it" in " ".join(said.split())
 
 
+def test_the_command_that_mends_a_lock_can_be_pasted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "my picks; rm"
+    folder.mkdir()
+    code, said = check(capsys, scratch(folder))
+    assert code == 2
+    assert f"`warpwright lock '{folder}/picks.toml'` makes it" in " ".join(said.split())
+
+
 def test_without_a_compiler_a_static_check_exits_3_and_says_what_to_install(
     capsys: pytest.CaptureFixture[str], picks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

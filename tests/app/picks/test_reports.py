@@ -175,6 +175,19 @@ def test_annotations_come_where_they_are_asked_for(
     assert "::error file=" in capsys.readouterr().out
 
 
+def test_what_ends_before_there_is_a_report_is_an_annotation_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = locked(tmp_path)
+    lock_of(path).write_text("{")
+    assert main(["check", str(path), "--github"]) == 2
+    assert main(["check", str(locked(tmp_path)), "--github", "--gpu"]) == 3
+    errors = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
+    assert [line.partition("=")[0] for line in errors] == ["::error file", "::error file"]
+    assert "picks.lock.json: is no JSON: " in errors[0]
+    assert "no NVIDIA GPU" in errors[1]
+
+
 def test_xml_that_cant_be_written_exits_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
