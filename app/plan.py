@@ -18,7 +18,7 @@ from solver.engine import Engine
 from solver.pick import Row, best_rows
 from solver.problem import Problem
 from solver.question import Question
-from solver.space import tabulate
+from solver.space import build_space
 from solver.units import us_from_ticks
 
 DEPTH = 1024  # rows of the ranking looked at first for candidates
@@ -75,14 +75,14 @@ def _asked_of_l2(config: Config) -> float:
 
 
 def candidates(question: Question, count: int) -> list[tuple[dict[str, Any], float]]:
-    """Configuration and predicted µs of ``count`` candidates for a question's best, the pick
-    first; fewer where the space holds fewer shapes."""
-    device, pricing = load_profile(question.device), question.pricing
-    table = tabulate(question.problem, device, pricing.model, cache=pricing.cache)
+    """Configuration and predicted µs of ``count`` candidates for the fastest that a question
+    allows, the model's first one first; fewer where the space holds fewer shapes."""
+    device = load_profile(question.device)
+    space = build_space(question.problem, device, question.pricing, question.constraints)
     is_large = question.problem.flops >= LEAST_FLOPS
-    depth = table.size if is_large else DEPTH
+    depth = space.allowed.size if is_large else DEPTH
     while True:
-        rows = best_rows(table, depth)
+        rows = best_rows(space.allowed, depth)
         chosen = spread(rows, count)
         if len(chosen) == count or len(rows) < depth or is_large:
             break

@@ -83,8 +83,12 @@ def question_of(arguments: argparse.Namespace) -> Question:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a document whole or not at all. Raises EnvironmentLacks where that can't be done."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    write_whole(path, f"{text}\n".encode())
+    write_whole(path, json_text(document).encode())
+
+
+def json_text(document: Any) -> str:
+    """A document as it is written: one member a line."""
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_whole(path: Path, content: bytes) -> None:

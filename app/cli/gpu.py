@@ -14,7 +14,7 @@ from app.cli.show import show_record
 from app.host import check_memory, detect_host
 from app.verification import verify_here
 from kernels.compile import check_compiled, compile_kernel
-from kernels.verify import require_gpu
+from kernels.verify import VerificationRequest, require_gpu
 from solver.config import Config
 from solver.device import load_profile
 from solver.families import sm90_gemm
@@ -95,9 +95,9 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
     with session.waiting(f"verifying on {gpu.name}"):
         answer = _choose(arguments, problem, device)
         outcome = verify_here(
-            problem,
-            Config.from_dict(answer["config"]),
-            answer["predicted"]["time_us"],
+            VerificationRequest(
+                problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]
+            ),
             deadline_s=arguments.deadline,
         )
     record = {**outcome.result, "config": answer["config"], "kernel": answer["kernel"]}

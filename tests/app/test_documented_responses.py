@@ -204,7 +204,7 @@ PROVOKE: dict[str, Provoke] = {
     "gpu-absent": on_host(None),
     "unavailable": broken("app.key_ring.KeyRing.find", StoreUnavailable("gone")),
 }
-OF_COMMANDS = {"compile-failed", "compiler-absent", "environment"}
+OF_COMMANDS = {"compile-failed", "compiler-absent", "environment", "no-pick"}
 OF_ADDRESSES = {"method-not-allowed"}
 """Kinds of no operation: 405 is what an address answers to a method that is none of its own."""
 
