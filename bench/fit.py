@@ -27,9 +27,10 @@ from kernels.bench_plan import problem_of
 from solver.config import Config
 from solver.device import Constant, DeviceProfile, load_profile
 from solver.families import sm90_gemm
-from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, setup_ticks, work_cost
 from solver.problem import Problem
-from solver.recurrence import Pipeline, Ticks, end_ticks, wait_ticks
+from solver.recurrence import Ticks
+from solver.row_price import price_rows
+from solver.split import is_held_out
 from solver.units import TICKS_PER_US
 
 FAMILY = sm90_gemm.NAME
@@ -47,11 +48,6 @@ LEAST = {"mma_overhead": 0.968}
 
 FIXED = ("mma_macs_per_cycle", "mma_min_n", "clock_ghz", "load_norm")
 """Constants that are the hardware's or the model's own and are not fitted."""
-
-
-def is_held_out(m: int, n: int, k: int) -> bool:
-    """Whether a shape is one of the third that nothing is fitted to, by hash."""
-    return hashlib.sha256(f"{m}x{n}x{k}".encode()).digest()[0] % 3 == 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,22 +113,7 @@ def with_constants(device: DeviceProfile, values: dict[str, float], source: str)
 
 def price(group: Group, device: DeviceProfile) -> tuple[Ticks, Ticks]:
     """(time, MATH wait) in ticks of a group's rows."""
-    c = group.columns
-    w = work_cost(
-        group.problem, device, {n: c[n] for n in (*WORK_FIELDS, *LAUNCH_FIELDS)}, cold=group.cold
-    )
-    slots = sm90_gemm.usable_slots(c)
-    load = w.load_at(slice(None), slots)
-    pipeline = Pipeline(load, w.latency, w.math, w.early, w.epilogue, slots, w.iterations, w.units)
-    setup = setup_ticks(
-        sm90_gemm.threads(c),
-        sm90_gemm.smem_bytes(c, group.problem.element_bytes),
-        device.constant(FAMILY, "launch_warpgroup_us"),
-        device.constant(FAMILY, "launch_serial_us"),
-    )
-    end = end_ticks(pipeline)
-    time: Ticks = w.fixed + setup + end + w.store
-    return time, wait_ticks(pipeline, end)
+    return price_rows(group.problem, device, group.columns, cold=group.cold)
 
 
 def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[np.float64]]:

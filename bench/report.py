@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.evidence_page import evidence_part, read_evidence
-from bench.fit import is_held_out
 from bench.losses_page import losses_part
 from bench.plots import (
     plot_predictions,
@@ -51,6 +50,7 @@ from solver.engine import Engine
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
 from solver.problem import Problem
 from solver.question import Question
+from solver.split import is_held_out
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "img"

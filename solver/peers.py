@@ -1,0 +1,95 @@
+"""What others say on the rows that the model is held against: a roofline, and other libraries'
+picks in this family's terms.
+
+A pick of another library names a tile and a few more fields of its own kernel. Ours is another
+kernel, so that the pick is mapped to the nearest legal configuration (``nearest_legal``,
+``docs/accuracy.md``), and what the other side doesn't name is chosen by our model, in its favour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from solver.config import Config
+from solver.device import DeviceProfile
+from solver.pick import price
+from solver.problem import Problem
+from solver.space import tabulate
+
+WARPS_OF_WARPGROUP = 4
+
+ALIKE = (
+    ("tile_m", "tile_n"),
+    ("split_k",),
+    ("cluster_m", "cluster_n"),
+    ("tile_k",),
+    ("math_warpgroups",),
+    ("stages",),
+)
+"""Fields by which configurations are near to one another, the weightiest first. The distance of a
+field is |log2| of the ratio of its values; of fields that stand together their sum counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Measured ceilings of a device: operations and bytes for each microsecond."""
+
+    flops_per_us: float
+    bytes_per_us: float
+
+    @classmethod
+    def of(cls, ceilings: Mapping[str, Any]) -> Roofline:
+        """From a record's ``ceilings``: wgmma alone, and a kernel that only reads."""
+        return cls(ceilings["tensor_tflops"] * 1e6, ceilings["read_gb_per_s"] * 1e3)
+
+    def time_us(self, problem: Problem) -> float:
+        """The longer of all operations at one ceiling and the bytes of A, B and C at the other; the
+        same for every configuration."""
+        return max(
+            problem.flops / self.flops_per_us,
+            problem.operand_bytes / self.bytes_per_us,
+        )
+
+
+def triton_wishes(how: Mapping[str, Any]) -> dict[str, int]:
+    """A configuration of ``kernels.triton_gemm`` in this family's fields: four warps are a MATH
+    warpgroup; there is neither a split nor a cluster."""
+    fields = {name: int(how[name]) for name in ("tile_m", "tile_n", "tile_k", "stages")}
+    warpgroups = int(how["warps"]) // WARPS_OF_WARPGROUP
+    return fields | {"math_warpgroups": warpgroups, "split_k": 1, "cluster_m": 1, "cluster_n": 1}
+
+
+def nearest_legal(
+    problem: Problem, device: DeviceProfile, wishes: Mapping[str, int], cache: str = "cold"
+) -> Config:
+    """The legal configuration nearest to wished values of some fields, those of ALIKE alone.
+
+    Field after field of ALIKE the least distance counts; of rows that are as near the one that the
+    model predicts fastest is taken, then that of less wait, less shared memory and first fields.
+    Raises InvalidProblem where nothing is legal.
+    """
+    table = tabulate(problem, device, "calibrated", cache=cache)
+    work, kernel = table.rows(np.arange(len(table.first)))
+    columns = {name: column[work] for name, column in table.works.config.items()}
+    columns |= {name: column[kernel] for name, column in table.kernels.config.items()}
+    left = np.arange(len(work))
+    for fields in ALIKE:
+        distance = np.zeros(len(left))
+        for name in fields:
+            if name in wishes:
+                distance += np.abs(np.log2(columns[name][left] / wishes[name]))
+        left = left[distance <= distance.min() + 1e-9]
+    time, wait = price(table, work[left], kernel[left])
+    near = np.lexsort((table.kernels.smem_bytes[kernel[left]], wait, time))
+    first = near[0]
+    same = [
+        i
+        for i in near
+        if (time[i], wait[i]) == (time[first], wait[first])
+        and table.kernels.smem_bytes[kernel[left[i]]] == table.kernels.smem_bytes[kernel[left[first]]]
+    ]
+    return min(table.config(int(work[left[i]]), int(kernel[left[i]])) for i in same)
