@@ -83,13 +83,9 @@ def nearest_legal(
             if name in wishes:
                 distance += np.abs(np.log2(columns[name][left] / wishes[name]))
         left = left[distance <= distance.min() + 1e-9]
-    time, wait = price(table, work[left], kernel[left])
-    near = np.lexsort((table.kernels.smem_bytes[kernel[left]], wait, time))
-    first = near[0]
-    same = [
-        i
-        for i in near
-        if (time[i], wait[i]) == (time[first], wait[first])
-        and table.kernels.smem_bytes[kernel[left[i]]] == table.kernels.smem_bytes[kernel[left[first]]]
-    ]
-    return min(table.config(int(work[left[i]]), int(kernel[left[i]])) for i in same)
+    work, kernel = work[left], kernel[left]
+    time, wait = price(table, work, kernel)
+    values = np.stack([time, wait, table.kernels.smem_bytes[kernel]])
+    first = values[:, np.lexsort(values[::-1])[0]]
+    same = np.flatnonzero((values == first[:, None]).all(axis=0))
+    return min(table.config(int(work[i]), int(kernel[i])) for i in same)
