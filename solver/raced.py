@@ -1,8 +1,8 @@
 """Regret from a record of races: candidates of one problem timed in turn, by ``kernels.bench``.
 
-A row of such a record has ``candidates``, each with its ``config``, with ``relative``, its time over
-that of the row's first (the median of paired replays), and ``of``, why it was tried. What counts is
-what the races measured, and today's pick: one that was not among them has no figure.
+A row of such a record has ``candidates``, each with its ``config``, ``relative``, its time over
+that of the first (the median of paired replays), and ``of``, why it was tried. What counts is what
+the races measured, and today's pick: one that was not among them has no figure.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PEERS = ("nvmmh", "triton")
 """Whose picks may be among the candidates, mapped to this family's configurations."""
 TOP_COUNT, TRUTH_COUNT = 5, 8
 REASONS = (PICK, TOP, TRUTH, *PEERS)
-"""Why a configuration is tried: the solver's pick; the model's first TOP_COUNT, the pick among them;
-the TRUTH_COUNT fastest of the ground truth; a peer's pick."""
+"""Why a configuration is tried: the solver's pick; the model's first TOP_COUNT, it among them; the
+TRUTH_COUNT fastest of the ground truth; a peer's pick."""
 
 
 @dataclass(frozen=True, slots=True)
