@@ -8,7 +8,8 @@ kernel, so that the pick is mapped to the nearest legal configuration (``nearest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,13 @@ import numpy as np
 
 from solver.config import Config
 from solver.device import DeviceProfile
+from solver.ground_truth import GroundTruthGroup
 from solver.pick import price
 from solver.problem import Problem
 from solver.space import tabulate
 
 WARPS_OF_WARPGROUP = 4
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 ALIKE = (
     ("tile_m", "tile_n"),
@@ -89,3 +92,54 @@ def nearest_legal(
     first = values[:, np.lexsort(values[::-1])[0]]
     same = np.flatnonzero((values == first[:, None]).all(axis=0))
     return min(table.config(int(work[i]), int(kernel[i])) for i in same)
+
+
+ESTIMATED_BY = (
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "stages",
+    "cluster_m",
+    "cluster_n",
+    "raster_group",
+)
+"""The fields of a configuration that nvMatmulHeuristics' estimate of its time depends on; of a
+split of k (target CUTLASS3) it has none."""
+
+
+def nvmmh_estimates(record: Mapping[str, Any]) -> Callable[[GroundTruthGroup], Floats]:
+    """A predictor from what ``bench.nvmmh`` recorded: a group's rows in µs, NaN of those of which
+    it says nothing."""
+    known = {
+        (problem_key(row), row["cache"] == "cold"): {
+            tuple(estimate[:-1]): estimate[-1] for estimate in row["estimates"]
+        }
+        for row in record["rows"]
+    }
+
+    def predict(group: GroundTruthGroup) -> Floats:
+        said = known.get((problem_key(group.problem.to_dict()), group.cold), {})
+        fields = [group.columns[name].tolist() for name in ESTIMATED_BY]
+        whole = (group.columns["split_k"] == 1).tolist()
+        return np.array(
+            [
+                said.get(tuple(key), np.nan) if unsplit else np.nan
+                for *key, unsplit in zip(*fields, whole, strict=True)
+            ]
+        )
+
+    return predict
+
+
+def problem_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells problems apart in a record, by the fields that Problem.to_dict fills in."""
+    return tuple(values[field.name] for field in dataclasses.fields(Problem))
+
+
+def roofline_times(roofline: Roofline) -> Callable[[GroundTruthGroup], Floats]:
+    """A predictor that says a problem's roofline of every row."""
+
+    def predict(group: GroundTruthGroup) -> Floats:
+        return np.full(len(group.measured_us), roofline.time_us(group.problem))
+
+    return predict
