@@ -204,7 +204,7 @@ def part_figures(scored: Sequence[Scored], which: str = HELD_OUT) -> dict[str, A
 
     Beside the figures themselves: ``quiet``, without noisy rows; ``noise`` of what was repeated, of
     all rows; by split, m class, kind, suite and role; the worst row; ``peers`` by name, over the
-    rows for which each has a prediction, with the model's over just these.
+    rows for which each has a prediction, ``scaled`` too, with the model's over just these.
     """
     if not scored:
         return error_figures(np.array([]))
@@ -228,9 +228,22 @@ def part_figures(scored: Sequence[Scored], which: str = HELD_OUT) -> dict[str, A
     for name, theirs in flat.errors.items():
         if name != MODEL:
             said = flat.chosen & ~np.isnan(theirs)
-            both = {"model_on_the_same": error_figures(mine[said])}
-            figures["peers"][name] = error_figures(theirs[said]) | both
+            figures["peers"][name] = error_figures(theirs[said]) | {
+                "scaled": error_figures(scaled_errors(scored, name)[said]),
+                "model_on_the_same": error_figures(mine[said]),
+            }
     return figures
+
+
+def scaled_errors(scored: Sequence[Scored], predictor: str) -> Floats:
+    """A predictor's errors over all rows of some groups when all of its times are multiplied by one
+    constant, the median of measured over predicted of fitted rows: it was made for other kernels.
+    """
+    ratios = np.concatenate([s.predicted[predictor] / s.group.measured_us for s in scored])
+    fitted = np.concatenate([s.rows(FITTED) for s in scored]) & ~np.isnan(ratios)
+    scale = 1 / np.median(ratios[fitted]) if fitted.any() else np.nan
+    errors: Floats = np.abs(ratios * scale - 1)
+    return errors
 
 
 def noise_figures(groups: Sequence[GroundTruthGroup]) -> dict[str, Any]:
