@@ -80,6 +80,7 @@ def accuracy(
     return {
         "device": device,
         "model_version": MODEL_VERSION,
+        "profile_sha256": profile.sha256,
         "measured": {
             name: facts.get(name)
             for name in ("device", "driver", "nvrtc", "commit", "model_version", "complete")

@@ -203,17 +203,31 @@ def part_figures(scored: Sequence[Scored], which: str = HELD_OUT) -> dict[str, A
     """Errors over the rows of some groups that are held out (or FITTED), noisy ones among them.
 
     Beside the figures themselves: ``quiet``, without noisy rows; ``noise`` of what was repeated, of
-    all rows; by split, m class, kind, suite and role; the worst row; ``peers`` by name, over the
-    rows for which each has a prediction, ``scaled`` too, with the model's over just these.
+    all rows; by split, m class, kind, suite and role; the worst row; ``peers`` by name, of these
+    rows those for which each has a prediction, with the model's over just these. A peer's
+    ``scaled`` errors: ``scaled_errors``.
     """
     if not scored:
         return error_figures(np.array([]))
     flat = _flat(scored, which)
     mine = flat.errors[MODEL]
 
+    scaled = {name: scaled_errors(scored, name) for name in flat.errors if name != MODEL}
+
+    def peers(mask: Mask) -> dict[str, Any]:
+        found = {}
+        for name, errors in scaled.items():
+            theirs = error_figures(flat.errors[name][mask])
+            found[name] = theirs | {"scaled": error_figures(errors[mask])}
+        return found
+
     def among(masks: Mapping[str, Mask]) -> dict[str, Any]:
-        parts = {name: mine[flat.chosen & mask] for name, mask in masks.items()}
-        return {name: error_figures(part) for name, part in parts.items() if part.size}
+        parts = {name: flat.chosen & mask for name, mask in masks.items()}
+        return {
+            name: error_figures(mine[mask]) | {"peers": peers(mask)}
+            for name, mask in parts.items()
+            if mask.any()
+        }
 
     figures: dict[str, Any] = error_figures(mine[flat.chosen])
     figures["quiet"] = error_figures(mine[flat.chosen & ~flat.noisy])
@@ -224,25 +238,25 @@ def part_figures(scored: Sequence[Scored], which: str = HELD_OUT) -> dict[str, A
     figures["by_suite"] = among({name: flat.suite == name for name in np.unique(flat.suite)})
     figures["by_role"] = among({name: flat.role == name for name in np.unique(flat.role)})
     figures["worst"] = _worst(scored, which)
-    figures["peers"] = {}
-    for name, theirs in flat.errors.items():
-        if name != MODEL:
-            said = flat.chosen & ~np.isnan(theirs)
-            figures["peers"][name] = error_figures(theirs[said]) | {
-                "scaled": error_figures(scaled_errors(scored, name)[said]),
-                "model_on_the_same": error_figures(mine[said]),
-            }
+    figures["peers"] = peers(flat.chosen)
+    for name, theirs in figures["peers"].items():
+        said = flat.chosen & ~np.isnan(flat.errors[name])
+        theirs["model_on_the_same"] = error_figures(mine[said])
     return figures
 
 
 def scaled_errors(scored: Sequence[Scored], predictor: str) -> Floats:
     """A predictor's errors over all rows of some groups when all of its times are multiplied by one
-    constant, the median of measured over predicted of fitted rows: it was made for other kernels.
+    constant: that of the least mean error over fitted rows. It was made for other kernels.
     """
     ratios = np.concatenate([s.predicted[predictor] / s.group.measured_us for s in scored])
-    fitted = np.concatenate([s.rows(FITTED) for s in scored]) & ~np.isnan(ratios)
-    scale = 1 / np.median(ratios[fitted]) if fitted.any() else np.nan
-    errors: Floats = np.abs(ratios * scale - 1)
+    fitted = ratios[np.concatenate([s.rows(FITTED) for s in scored]) & ~np.isnan(ratios)]
+    if not fitted.size:
+        return np.full(len(ratios), np.nan)
+    # The mean of |scale·ratio - 1| is least at the median of 1/ratio, each weighing its ratio.
+    fitted = np.sort(fitted)[::-1]
+    middle = np.searchsorted(np.cumsum(fitted), fitted.sum() / 2)
+    errors: Floats = np.abs(ratios / fitted[middle] - 1)
     return errors
 
 
