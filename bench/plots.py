@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
 from bench.records import Row, geomean, passed
 from kernels.bench_plan import problem_of
@@ -202,26 +202,27 @@ BANDS = ((0.05, 0.3), (0.15, 0.15))
 
 
 def plot_truth(parts: dict[str, tuple[Any, Any]], path: Path) -> None:
-    """Predicted against measured times in µs of each part's rows, with bands of ±5 and ±15 %."""
-    figure, panes = plt.subplots(1, len(parts), figsize=(5.2 * len(parts), 4.8), squeeze=False)
+    """Predicted over measured against measured time in µs, of each part's rows, with bands of ±5
+    and ±15 %."""
+    figure, panes = plt.subplots(
+        1, len(parts), figsize=(5.2 * len(parts), 4.2), sharey=True, squeeze=False
+    )
     for axes, (title, (predicted, measured)), colour in zip(
         panes[0], parts.items(), COLOURS, strict=False
     ):
-        low, high = (float(f(measured)) for f in (min, max))
-        span = [low / 1.3, high * 1.3]
         for width, alpha in BANDS:
-            edges = ([x * (1 - width) for x in span], [x * (1 + width) for x in span])
-            axes.fill_between(span, *edges, color="gray", alpha=alpha, linewidth=0)
-        axes.scatter(measured, predicted, s=3, alpha=0.35, color=colour, rasterized=True)
-        axes.plot(span, span, color="black", linewidth=0.8)
+            axes.axhspan(1 - width, 1 + width, color="gray", alpha=alpha, linewidth=0)
+        axes.scatter(measured, predicted / measured, s=3, alpha=0.3, color=colour)
+        axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_xlim(*span)
-        axes.set_ylim(*span)
+        axes.yaxis.set_major_locator(FixedLocator([0.5, 0.7, 0.85, 0.95, 1, 1.05, 1.15, 1.4, 2]))
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("measured, µs")
-        axes.set_ylabel("predicted, µs")
         axes.set_title(title, fontsize=10)
         axes.grid(alpha=0.25)
+    panes[0][0].set_ylabel("predicted over measured")
     figure.suptitle("Rows that nothing was fitted to (bands: ±5 and ±15 %)", fontsize=11)
     _save(figure, path)
 
@@ -245,10 +246,11 @@ def plot_errors_by_class(
         axes.axhline(100 * value, color="black", linewidth=0.8, linestyle=style, label=words)
     rows = [f"{name}\n{classes[name]['rows']:,}" for name in names]
     axes.set_xticks(range(len(names)), rows, rotation=40, ha="right", fontsize=8)
+    axes.set_ylim(top=1.2 * axes.get_ylim()[1])  # room for the legend
     axes.set_ylabel("error, %")
     axes.set_title("Prediction error of held-out rows by class, with the number of rows")
     axes.grid(alpha=0.25, axis="y")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, ncols=5, loc="upper center")
     _save(figure, path)
 
 
@@ -267,6 +269,7 @@ def plot_regret(
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(sorted({int(count) for by in of_first.values() for count in by}))
     axes.set_xlabel("k: rows tried, in the order of the prediction")
     axes.set_ylabel("time of the best of them over the best of all")
     axes.set_title("Regret over k, geometric mean over held-out shapes")
