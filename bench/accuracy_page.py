@@ -59,7 +59,7 @@ def read_accuracy(folder: Path, device: str) -> tuple[Record | None, str]:
     record: Record | None = read_record(folder / NAME)
     if record is None:
         return None, "no frozen model has been held against what is held out"
-    if record["profile_sha256"] != load_profile(device).sha256:
+    if record.get("profile_sha256") != load_profile(device).sha256:
         raise SystemExit(f"{NAME} is of another model: make it again (docs/accuracy.md)")
     return record, ""
 
