@@ -77,7 +77,7 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
         raise EnvironmentLacks(
             f"there is no ground truth of {device} ({path}): `warpwright sweep --ground-truth "
             f"--out sweep/` on a host with that GPU makes it, to be copied to {folder} "
-            "(docs/ground-truth.md)"
+            "(docs/ground-truth.md), or --results names the folder that has it"
         )
     results = [_read(each) for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
     return Recorded(

@@ -15,8 +15,6 @@ from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.host import detect_host
 from app.plan import make_plan
-from app.recorded import read_recorded
-from app.regret_plan import make_regret_plan
 from kernels.table import bench_compile
 from solver.errors import InvalidInput
 from solver.families import sm90_gemm
@@ -104,6 +102,9 @@ def plan(arguments: argparse.Namespace, session: Session) -> int:
         for name in ("suite", "best", "cache"):
             if getattr(arguments, name) is not None:
                 raise InvalidInput(name, "must not be given with --regret, which decides it")
+        from app.recorded import read_recorded  # here: no other command needs them
+        from app.regret_plan import make_regret_plan
+
         recorded = read_recorded(device, arguments.results)
         with session.progress("planning") as bar:
             document = make_regret_plan(recorded, device, bar)

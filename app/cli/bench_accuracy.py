@@ -11,13 +11,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.accuracy import accuracy
 from app.cli.arguments import add_device, add_json
 from app.cli.layout import pairs
 from app.cli.session import OK, Session
 from app.host import detect_host
-from app.recorded import read_recorded
-from solver.accuracy import FITTED, HELD_OUT
 from solver.device import load_profile
 
 PARTS = {"paper": "the paper's protocol, warm", "llm": "the LLM suite and further shapes, cold"}
@@ -52,6 +49,10 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 
 def accuracy_command(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench accuracy``."""
+    from app.accuracy import accuracy  # here, with what it reads: no other command needs them
+    from app.recorded import read_recorded
+    from solver.accuracy import FITTED, HELD_OUT
+
     device = load_profile(arguments.device or detect_host().device).name
     recorded = read_recorded(device, arguments.results)
     which = FITTED if arguments.fitted else HELD_OUT
@@ -85,7 +86,7 @@ def _error_rows(part: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any
 
 
 def _show(console: Console, result: Mapping[str, Any]) -> None:
-    rows = "held-out" if result["rows"] == HELD_OUT else "fitted"
+    rows = result["rows"].replace("_", "-")
     for name, words in PARTS.items():
         part = result[name]
         title = f"Prediction error over {rows} rows: {words}"
