@@ -27,7 +27,14 @@ from solver.accuracy import (
 )
 from solver.device import DeviceProfile, load_profile
 from solver.engine import Engine
-from solver.peers import Roofline, nvmmh_estimates, problem_key, roofline_times
+from solver.families import paper
+from solver.peers import (
+    Roofline,
+    nvmmh_estimates,
+    problem_key,
+    published_times,
+    roofline_times,
+)
 from solver.problem import Problem
 from solver.question import Question
 from solver.raced import NOTHING, ShapeRegret, regret_figures, shape_regret
@@ -46,9 +53,11 @@ SPLIT_WORDS = (
 Progress = Callable[[int, int], None]
 
 
-def predictors(recorded: Recorded) -> dict[str, Predictor]:
+def predictors(recorded: Recorded, device: DeviceProfile) -> dict[str, Predictor]:
     """What peers say of a group's rows, as far as it is recorded."""
     found: dict[str, Predictor] = {}
+    if paper.NAME in device.models:
+        found["published"] = published_times(device)
     if recorded.nvmmh is not None:
         found["nvmmh"] = nvmmh_estimates(recorded.nvmmh)
     if recorded.ceilings is not None:
@@ -58,7 +67,7 @@ def predictors(recorded: Recorded) -> dict[str, Predictor]:
 
 def scored_groups(recorded: Recorded, device: DeviceProfile) -> list[Scored]:
     """All groups of the ground truth with what is predicted of their rows."""
-    others = predictors(recorded)
+    others = predictors(recorded, device)
     return [score(group, device, others) for group in recorded.groups]
 
 

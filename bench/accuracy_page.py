@@ -44,7 +44,12 @@ IMAGES = {
     "regret over k": "regret_over_k.png",
 }
 RACED = ("nvmmh", "triton")
-PEER_WORDS = {"nvmmh": "nvMatmulHeuristics", "roofline": "roofline", "triton": "Triton"}
+PEER_WORDS = {
+    "nvmmh": "nvMatmulHeuristics",
+    "published": "published model",
+    "roofline": "roofline",
+    "triton": "Triton",
+}
 
 Record = dict[str, Any]
 
@@ -84,7 +89,8 @@ def _percent(value: float | None) -> str:
 
 def error_table(record: Mapping[str, Any]) -> str:
     """One line a class: the model's errors, and each peer's mean, in brackets times a constant."""
-    peers = [name for name in PEER_WORDS if name in record["llm"].get("peers", {})]
+    said = {name for part in TITLES for name in record[part].get("peers", {})}
+    peers = [name for name in PEER_WORDS if name in said]
     names = "".join(f" {PEER_WORDS[name]}: mean (times a constant) |" for name in peers)
     lines = [
         f"| prediction error of held-out rows | rows | mean | p95 | max |{names}",
@@ -93,7 +99,7 @@ def error_table(record: Mapping[str, Any]) -> str:
     for words, figures in classes_of(record):
         errors = [_percent(figures[key]) for key in ("mean_ape", "p95_ape", "max_ape")]
         for name in peers:
-            theirs = figures["peers"].get(name)
+            theirs = figures.get("peers", {}).get(name)
             errors.append(
                 "-"
                 if theirs is None

@@ -217,6 +217,8 @@ def part_figures(scored: Sequence[Scored], which: str = HELD_OUT) -> dict[str, A
     def peers(mask: Mask) -> dict[str, Any]:
         found = {}
         for name, errors in scaled.items():
+            if np.isnan(flat.errors[name]).all():
+                continue
             theirs = error_figures(flat.errors[name][mask])
             found[name] = theirs | {"scaled": error_figures(errors[mask])}
         return found
@@ -341,6 +343,8 @@ def measured_regret(scored: Sequence[Scored], which: str = HELD_OUT) -> dict[str
             k: [r for s in groups if (r := first_regret(s, name, k)) is not None]
             for k in FIRST_ROWS
         }
+        if not by_count[1]:
+            continue
         figures[name] = ratio_figures(by_count[1]) | {
             "of_first": {str(k): geomean(r) for k, r in by_count.items() if r}
         }

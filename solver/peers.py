@@ -1,5 +1,5 @@
-"""What others say on the rows that the model is held against: a roofline, and other libraries'
-picks in this family's terms.
+"""What others say on the rows that the model is held against: a roofline, the published model, and
+other libraries' picks in this family's terms.
 
 A pick of another library names a tile and a few more fields of its own kernel. Ours is another
 kernel, so that the pick is mapped to the nearest legal configuration (``nearest_legal``,
@@ -17,10 +17,13 @@ import numpy as np
 
 from solver.config import Config
 from solver.device import DeviceProfile
-from solver.ground_truth import GroundTruthGroup
+from solver.errors import InvalidProblem
+from solver.families import paper
+from solver.ground_truth import CONFIG_FIELDS, GroundTruthGroup
 from solver.pick import price
 from solver.problem import Problem
 from solver.space import tabulate
+from solver.units import TICKS_PER_US
 
 WARPS_OF_WARPGROUP = 4
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -141,5 +144,32 @@ def roofline_times(roofline: Roofline) -> Callable[[GroundTruthGroup], Floats]:
 
     def predict(group: GroundTruthGroup) -> Floats:
         return np.full(len(group.measured_us), roofline.time_us(group.problem))
+
+    return predict
+
+
+def published_times(device: DeviceProfile) -> Callable[[GroundTruthGroup], Floats]:
+    """The published model (``solver.families.paper``) with the device's throughputs as a predictor,
+    of warm rows whose configurations are of its space; NaN of others, and where it does not know
+    how operands lie."""
+
+    def predict(group: GroundTruthGroup) -> Floats:
+        times = np.full(len(group.measured_us), np.nan)
+        if group.cold:
+            return times
+        known: dict[tuple[int, ...], float] = {}
+        for stages in np.unique(group.columns["stages"]).tolist():
+            try:
+                table = paper.tabulate(group.problem, device, stages=stages)
+            except InvalidProblem:
+                continue
+            work, kernel = table.rows(np.arange(len(table.first)))
+            ticks, _ = price(table, work, kernel)
+            rows = zip(*(table.works.config[name].tolist() for name in CONFIG_FIELDS), strict=True)
+            known |= dict(zip(rows, (ticks / TICKS_PER_US).tolist(), strict=True))
+        measured = zip(*(group.columns[name].tolist() for name in CONFIG_FIELDS), strict=True)
+        for row, config in enumerate(measured):
+            times[row] = known.get(config, np.nan)
+        return times
 
     return predict

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from solver.families import paper
 from solver.families import sm90_gemm_legality as legality
 from solver.ground_truth import load_ground_truth
 from solver.peers import (
@@ -15,13 +17,15 @@ from solver.peers import (
     Roofline,
     nearest_legal,
     nvmmh_estimates,
+    published_times,
     roofline_times,
     triton_wishes,
 )
-from solver.pick import best_rows
+from solver.pick import best_rows, find_row
 from solver.problem import LAYOUTS, Problem
 from solver.space import tabulate
 from solver.sweep_design import cold_problems
+from solver.units import TICKS_PER_US
 from tests.ground_truths import H200, config, off_by, write_truth
 
 SHAPES = [problem for problems in cold_problems(2).values() for problem in problems]
@@ -96,3 +100,21 @@ def test_a_roofline_is_the_later_of_operations_and_bytes(tmp_path: Path) -> None
     assert roofline.time_us(thin) == pytest.approx(2 * (4096**2 + 2 * 4096) / 4000e3)
     (group,) = load_ground_truth(write_truth(tmp_path, [off_by(thin, config(), 0.0)]))
     assert roofline_times(roofline)(group).tolist() == [roofline.time_us(thin)]
+
+
+def test_the_published_model_speaks_of_its_own_space_alone(tmp_path: Path) -> None:
+    problem, other = Problem(512, 512, 256), Problem(512, 512, 256, layout="tt")
+    known = config(128, 5, dma_warps=2)
+    rows = [
+        off_by(problem, known, 0.0, suite="paper"),
+        off_by(problem, config(64, 4, mma_in_flight=1), 0.0, suite="paper"),
+        off_by(problem, config(32, 4), 0.0, suite="paper"),
+        off_by(other, known, 0.0, suite="paper"),
+        off_by(problem, known, 0.0),
+    ]
+    predict = published_times(H200)
+    times = [predict(group) for group in load_ground_truth(write_truth(tmp_path, rows))]
+    table = paper.tabulate(problem, H200, stages=5)
+    row = find_row(table, dataclasses.replace(known, family=paper.NAME))
+    assert times[0][0] == row.time / TICKS_PER_US
+    assert np.isnan(np.concatenate([times[0][1:], *times[1:]])).all()
