@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.bench_plan import PlanRow
-from kernels.bench_result import failed_row, passed_row
+from kernels.bench_result import failed_row, passed_row, raced_row
 from kernels.choose import Choice, ChoiceTask, Tried, run_choice
 from kernels.errors import KernelError
 from kernels.process import OutcomeKind, Worker
-from kernels.protocol import BENCH, CHOICE, SAMPLE, SUSTAINED
+from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
+from kernels.regret import RegretRace, RegretTask, run_regret
 from kernels.rivals import RivalResult, RivalTask, run_rival
 from kernels.sustained import LEAST_FLOPS, SustainedResult, SustainedTask, run_sustained
 from kernels.verify import Reason, failure_of
@@ -33,6 +34,7 @@ SUSTAINED_DEADLINE_S = 180.0
 NEAR = 1.15
 """How much slower than the winner a candidate may be to be tried for a second."""
 START_DEADLINE_S = 120.0
+RACES = 2  # of one job: the second without those that can't run by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,10 @@ class Runner:
 
     def run(self, job: Sequence[PlanRow]) -> dict[str, Any]:
         """The record of a job. Of several candidates the fastest of one pass is measured
-        afresh, next to cuBLAS, and that is what is reported."""
+        afresh, next to cuBLAS, and that is what is reported; those of role ``regret`` are raced
+        to the end, and each is reported."""
+        if job[0].role == "regret":
+            return self._raced(job)
         if len(job) == 1:
             return self._record(job[0])
         self._said("choose")
@@ -100,6 +105,48 @@ class Runner:
             for row, tried in zip(job, choice.tried, strict=True)
         ]
         return record | {"candidates": candidates, "choice_note": note}
+
+    def _raced(self, job: Sequence[PlanRow]) -> dict[str, Any]:
+        """The record of candidates that run to the end of a race. Where it was not run to its end
+        each runs by itself, and those that can are raced without the others; ``note`` says why."""
+        self._said("race")
+        failures = {
+            index: ": ".join(refusal)
+            for index, row in enumerate(job)
+            if (refusal := self._refusal(row)) is not None
+        }
+        notes: list[str] = []
+        raced: RegretRace | None = None
+        for attempt in range(RACES):
+            able = [index for index in range(len(job)) if index not in failures]
+            if not able:
+                break
+            raced, failure = self._race(job, able)
+            if failure is None:
+                break
+            notes.append(f"the race ended with {': '.join(failure)}")
+            if attempt + 1 < RACES:
+                for index in able:
+                    alone = self._alone(job[index])
+                    if alone.failure is not None:
+                        failures[index] = alone.failure
+        return raced_row(job, raced, failures, "; ".join(notes) or None)
+
+    def _race(
+        self, job: Sequence[PlanRow], able: Sequence[int]
+    ) -> tuple[RegretRace | None, tuple[Reason, str] | None]:
+        """A race of some of a job's rows, its runs by their place in the job."""
+        task = RegretTask(
+            problem=job[0].problem,
+            configs={index: job[index].config for index in able},
+            device=self._device,
+            protocol=REGRET.with_cache(job[0].cache),
+            sms=self._sms,
+        )
+        result, failure = self._call(
+            run_regret, task, ROW_DEADLINE_S + CHOICE_DEADLINE_S * len(able)
+        )
+        return result, failure
 
     def _refusal(self, row: PlanRow) -> tuple[Reason, str] | None:
         """Why a row is not launched at all; None where it may be."""
