@@ -5,6 +5,7 @@ WarpwrightError (solver.errors)
     ├── CompilerAbsent      NVRTC can't be loaded: names the extra that brings it
     ├── CompileFailed       the compiler refused the kernel, or built it in a way that is no use
     ├── CompilerMismatch    the compiler's own figures contradict the solver's
+    ├── UnknownKernel       no kernel of these sources has that id
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
     ├── GpuLost             a GPU that fails whatever runs on it
@@ -41,6 +42,10 @@ class CompileFailed(KernelError):
 
 class CompilerMismatch(KernelError):
     """A compiled kernel is not what the solver took it for; the message says what to run."""
+
+
+class UnknownKernel(KernelError):
+    """An id that no kernel of the sources here has; the message says what is wrong with it."""
 
 
 class CacheUnwritable(KernelError):
