@@ -6,6 +6,7 @@ WarpwrightError (solver.errors)
     ├── CompileFailed       the compiler refused the kernel, or built it in a way that is no use
     ├── CompilerMismatch    the compiler's own figures contradict the solver's
     ├── UnknownKernel       no kernel of these sources has that id
+    ├── TableRefused        a table of picks that can't be read or is made for something else
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
     ├── GpuLost             a GPU that fails whatever runs on it
@@ -46,6 +47,10 @@ class CompilerMismatch(KernelError):
 
 class UnknownKernel(KernelError):
     """An id that no kernel of the sources here has; the message says what is wrong with it."""
+
+
+class TableRefused(KernelError):
+    """A file that is no table of picks, or one for other sources or another device."""
 
 
 class CacheUnwritable(KernelError):
