@@ -125,6 +125,12 @@ class Gemm:
                 launch()
         return out
 
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches that are kept, the oldest first: what a call costs without its look-up."""
+        with self._lock:
+            return tuple(self._bound.values())
+
     def release(self) -> None:
         """Give up all launches, kernels and scratch. No launch may be under way, and graphs that
         hold one must not be replayed afterwards."""

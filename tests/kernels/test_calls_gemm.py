@@ -110,9 +110,9 @@ def test_what_decides_about_a_launch_has_a_launch_of_its_own(
     gemm, gpu = fake
     gemm.gemm(A, B, C)
     gemm.gemm(**({"a": A, "b": B, "out": C} | other))
-    assert len(gemm._bound) == 2
+    assert len(gemm.launches) == 2
     gemm.gemm(A, B, C)
-    assert len(gemm._bound) == 2
+    assert len(gemm.launches) == 2
     first, second, third = gpu.enqueued
     assert first.arguments.tobytes() == third.arguments.tobytes()
     assert second.stream == other.get("stream", gpu.stream)
@@ -124,12 +124,12 @@ def test_few_launches_are_kept(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> N
     outs = [replace(C, address=C.address + 4096 * i) for i in range(5)]
     for out in outs:
         gemm.gemm(A, B, out)
-    assert len(gemm._bound) == 3
-    kept = [*gemm._bound.values()]
+    assert len(gemm.launches) == 3
+    kept = [*gemm.launches]
     gemm.gemm(A, B, outs[4])
-    assert [*gemm._bound.values()] == kept
+    assert [*gemm.launches] == kept
     gemm.gemm(A, B, outs[0])
-    assert [*gemm._bound.values()][:2] == kept[1:]
+    assert [*gemm.launches][:2] == kept[1:]
     assert [int(block["c"]) for block in gpu.blocks[5:]] == [outs[4].address, outs[0].address]
     assert encode_tensor_map.cache_info().maxsize is not None
 
@@ -416,7 +416,7 @@ def test_what_failed_once_is_tried_again() -> None:
 def test_a_call_after_the_first_costs_at_most_10_us_over_the_bare_launch(fake: Fake) -> None:
     gemm, gpu = fake
     gemm.gemm(A, B, C)
-    (bare,) = gemm._bound.values()
+    (bare,) = gemm.launches
 
     def each_us(call: Callable[[], Any]) -> float:
         times = []
