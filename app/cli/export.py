@@ -8,10 +8,9 @@ from typing import Any
 
 from app import exports
 from app.cli.arguments import add_config, add_device, add_problem, problem_of
-from app.cli.documents import config_of, write_whole
+from app.cli.documents import config_of, write_folder
 from app.cli.session import OK, Session
 from app.cli.show import show_record
-from app.errors import EnvironmentLacks
 from app.host import detect_host
 
 
@@ -35,15 +34,9 @@ def export(arguments: argparse.Namespace, session: Session) -> int:
     config = None if arguments.config is None else config_of(arguments.config)
     with session.waiting("compiling"):
         made = exports.export(problem, config, arguments.device or detect_host().device)
-    folder = arguments.out
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentLacks(f"{folder} can't be made: {error.strerror or error}") from error
-    for name, content in made.files.items():
-        write_whole(folder / name, content)
+    write_folder(arguments.out, made.files)
     record = {
-        "out": str(folder),
+        "out": str(arguments.out),
         "kernel_id": made.recipe["kernel"],
         "files": list(made.files),
         "config": made.recipe["config"],

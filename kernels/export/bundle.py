@@ -15,6 +15,8 @@ from kernels.compile import CompiledKernel, check_compiled, compile_copies, comp
 from kernels.export.cpp import example_source
 from kernels.export.recipe import COPIES, GEMM, launch_recipe
 from kernels.export.source import copies_source, kernel_source
+from kernels.settings.cutlass import cutlass_settings
+from kernels.settings.triton import triton_settings
 from kernels.sources import ARCH, copy_hash, options
 from solver.config import Config
 from solver.device import DeviceProfile
@@ -23,6 +25,7 @@ from solver.families.sm90_gemm import CompileKey
 from solver.problem import Problem
 
 RECIPE, EXAMPLE, FOLLOW = "recipe.json", "example.cpp", "follow.py"
+SETTINGS = "settings.json"
 SOURCES = {GEMM: "gemm.cu", COPIES: "copies.cu"}
 
 
@@ -96,12 +99,18 @@ class Export:
         files: dict[str, bytes] = {}
         for module in self.modules:
             files |= module.files
-        recipe = json.dumps(self.recipe, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        problem = Problem(**self.recipe["problem"])
+        config = Config.from_dict(self.recipe["config"])
+        settings = {
+            "cutlass": cutlass_settings(problem, config),
+            "triton": triton_settings(config),
+        }
         return {
             **files,
             EXAMPLE: self.example.encode(),
             FOLLOW: follow_source().encode(),
-            RECIPE: recipe.encode(),
+            SETTINGS: _json(settings),
+            RECIPE: _json(self.recipe),
         }
 
 
@@ -128,6 +137,11 @@ def make_export(problem: Problem, config: Config, device: DeviceProfile) -> Expo
         {**recipe, "modules": {module.name: module.to_dict() for module in modules}},
         tuple(modules),
     )
+
+
+def _json(document: Any) -> bytes:
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 def _sha256(content: bytes) -> str:

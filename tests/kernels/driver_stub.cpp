@@ -1,5 +1,6 @@
 // A CUDA driver that keeps memory on the host and, of a launch, prints what it was given: a line
-// for each, its tensor maps as numbers and its blocks as hexadecimal bytes.
+// for each, its tensor maps as numbers and its blocks as hexadecimal bytes. With MULTIPLIES it
+// also does what the launch is for: C = A*B of signs in bf16, m, n and k all different.
 #include <cuda.h>
 
 #include <cstdio>
@@ -27,6 +28,37 @@ void print_map(const void* given) {
               map.base, map.dims[0], map.dims[1], map.stride, map.box[0], map.box[1], map.steps[0],
               map.steps[1], map.interleave, map.swizzle, map.promotion, map.fill);
 }
+#ifdef MULTIPLIES
+int sign_at(const Map& map, bool by_k, int line, int at_k) {
+  const long long row = by_k ? line : at_k, column = by_k ? at_k : line;
+  unsigned short word;
+  std::memcpy(&word, reinterpret_cast<char*>(map.base) + row * map.stride + 2 * column, 2);
+  return word == 0 ? 0 : word & 0x8000 ? -1 : 1;
+}
+void multiply(void** parameters) {
+  Map a, b;
+  struct {
+    unsigned short* c;
+    void* others[3];
+    long long ldc;
+    int m, n, k;
+  } args;
+  std::memcpy(&a, parameters[0], sizeof a);
+  std::memcpy(&b, parameters[1], sizeof b);
+  std::memcpy(&args, parameters[3], sizeof args);
+  const bool a_by_k = a.dims[0] == static_cast<unsigned>(args.k);
+  const bool b_by_k = b.dims[0] == static_cast<unsigned>(args.k);
+  for (int i = 0; i < args.m; ++i) {
+    for (int j = 0; j < args.n; ++j) {
+      float sum = 0;
+      for (int l = 0; l < args.k; ++l) sum += sign_at(a, a_by_k, i, l) * sign_at(b, b_by_k, j, l);
+      unsigned word;
+      std::memcpy(&word, &sum, sizeof word);
+      args.c[i * args.ldc + j] = word >> 16;
+    }
+  }
+}
+#endif
 }  // namespace
 
 extern "C" {
@@ -104,6 +136,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void** param
     print_block(parameters[1], COPY_BYTES);
   }
   std::printf("]}\n");
+#ifdef MULTIPLIES
+  multiply(parameters);
+#endif
   return CUDA_SUCCESS;
 }
 }

@@ -20,5 +20,5 @@ LAUNCHES = {
     ),
     "copies": (Problem(65, 127, 333, layout="tt", a_offset=3, b_offset=1, c_offset=5), SMALL),
     "copy_of_b": (Problem(64, 129, 128, "fp16", "tt", lda=136, ldc=131), SMALL),
-    "two_ctas_of_an_sm": (Problem(300, 500, 256, "bf16", "nn", ldb=264), SMALL),
+    "two_ctas_of_an_sm": (Problem(304, 500, 256, "bf16", "nn", ldb=264), SMALL),
 }

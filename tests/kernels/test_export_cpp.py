@@ -36,7 +36,7 @@ def header_folder() -> Path:
     return found[0]
 
 
-def built(folder: Path, problem: Problem, config: Config) -> Path:
+def built(folder: Path, problem: Problem, config: Config, *defined: str) -> Path:
     """The program, compiled with a driver of our own; cubins beside it are empty files."""
     include = header_folder()
     recipe = {**launch_recipe(problem, config, DEVICE), "modules": MODULES}
@@ -45,10 +45,10 @@ def built(folder: Path, problem: Problem, config: Config) -> Path:
         (folder / f"{name}.cubin").touch()
     program = folder / "example"
     words = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{include}"]
-    sizes = f"-DCOPY_BYTES={LINES.itemsize}"
+    macros = [f"-D{name}" for name in (f"COPY_BYTES={LINES.itemsize}", *defined)]
     files = [str(folder / "example.cpp"), str(STUB)]
     done = subprocess.run(
-        [*words, sizes, "-o", str(program), *files], capture_output=True, text=True, timeout=120
+        [*words, *macros, "-o", str(program), *files], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return program
@@ -84,6 +84,14 @@ def test_the_program_makes_the_plans_launches(tmp_path: Path, name: str) -> None
         assert [job.tobytes() for job in jobs] == [job.tobytes() for job in wanted]
         assert [a % 16, b % 16] == [2 * x.offset for x in (problem.a, problem.b)]
         assert launches[0]["grid"] == copy_blocks(plan, DEVICE.limit("sms"))
+
+
+@pytest.mark.parametrize("name", ["plain", "two_ctas_of_an_sm"])
+def test_the_program_finds_a_right_product_right(tmp_path: Path, name: str) -> None:
+    program = built(tmp_path, *LAUNCHES[name], "MULTIPLIES")
+    run = subprocess.run([program, tmp_path], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines()[-1].startswith("0 of ")
 
 
 def test_a_missing_cubin_is_named(tmp_path: Path) -> None:

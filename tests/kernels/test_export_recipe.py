@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kernels.bits import from_float32, to_float32
 from kernels.copy_plan import copy_blocks, copy_jobs
+from kernels.export import follow
 from kernels.export.bundle import FOLLOW, RECIPE, follow_source, make_export
 from kernels.export.recipe import launch_recipe
 from kernels.launch_plan import Box, LaunchPlan, TileLoad, plan_launch
@@ -139,7 +143,89 @@ def test_an_export_names_its_files_and_their_hashes() -> None:
     modules = export.recipe["modules"]
     assert set(modules) == {"gemm", "copies"}
     named = [name for module in modules.values() for name in module["sha256"]]
-    assert set(named) | {"example.cpp", "follow.py", "recipe.json"} == set(export.files)
+    assert set(named) | {"example.cpp", "follow.py", "settings.json", "recipe.json"} == set(
+        export.files
+    )
     assert list(export.files)[-1] == RECIPE
     assert json.loads(export.files[RECIPE]) == export.recipe
     assert make_export(*LAUNCHES["copies"], DEVICE).files == export.files
+
+
+class OnHost(np.ndarray[Any, Any]):
+    """An array that has its address as CuPy's have."""
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+def full(size: int, value: int, dtype: Any) -> OnHost:
+    memory = np.full(size + 512, value, dtype)
+    first = -memory.ctypes.data % 512
+    return memory[first : first + size].view(OnHost)
+
+
+def as_strided(array: Any, shape: Any, strides: Any) -> Any:
+    return np.lib.stride_tricks.as_strided(array, shape, strides, subok=True)
+
+
+class Stream(SimpleNamespace):
+    """A stream that may be the current one."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+CUPY = SimpleNamespace(
+    full=full,
+    asarray=np.asarray,
+    asnumpy=lambda array: np.array(array),
+    lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided)),
+    cuda=SimpleNamespace(
+        Stream=lambda non_blocking: Stream(ptr=0),
+        runtime=SimpleNamespace(
+            free=lambda _: None, getDeviceProperties=lambda _: {"name": b"none"}
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+@pytest.mark.parametrize(("problem", "config"), NAMED)
+def test_the_program_counts_wrong_elements(
+    monkeypatch: pytest.MonkeyPatch, problem: Problem, config: Config, wrong: int
+) -> None:
+    recipe = launch_recipe(problem, config, DEVICE)
+
+    class Played:
+        """A launch on the host; ``wrong`` elements of C are another's."""
+
+        def __init__(self, launch: Any, modules: Any, addresses: dict[str, int]) -> None:
+            self.multiplies = launch["entry"] == "sm90_gemm"
+            self.at = addresses
+
+        def matrix(self, name: str) -> Any:
+            said = recipe["operands"][name]
+            kind = ctypes.c_uint32 if said["element_bytes"] == 4 else ctypes.c_uint16
+            count = said["bytes"] // said["element_bytes"]
+            memory = np.ctypeslib.as_array((kind * count).from_address(self.at[name]))
+            strides = [x * memory.itemsize for x in said["element_strides"]]
+            return np.lib.stride_tricks.as_strided(memory, said["shape"], strides)
+
+        def enqueue(self, stream: int) -> None:
+            if not self.multiplies:
+                return
+            a, b = (to_float32(np, self.matrix(x).copy(), problem.dtype) for x in "ab")
+            c = self.matrix("c")
+            c[...] = from_float32(np, a @ b, problem.out)
+            c[0, :wrong] ^= 1
+
+    monkeypatch.setitem(sys.modules, "cupy", CUPY)
+    monkeypatch.setattr(follow, "Launch", Played)
+    monkeypatch.setattr(follow, "load_modules", lambda *_: {})
+    found = follow.run(Path(), recipe)
+    assert found["wrong"] == 2 * wrong
+    assert found["elements"] == 2 * min(problem.m, follow.ROWS_CHECKED) * problem.n
