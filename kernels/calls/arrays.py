@@ -126,9 +126,12 @@ class TorchReader:
         return self._names.get(x.dtype)
 
     def stream(self, x: Any) -> int:
+        device = x.get_device()
+        if device < 0:
+            raise InvalidProblem("a", f"must be in GPU memory, got a tensor on {x.device}")
         if self._raw_stream is not None:
-            return int(self._raw_stream(x.get_device()))
-        return int(self._torch.cuda.current_stream(x.get_device()).cuda_stream)
+            return int(self._raw_stream(device))
+        return int(self._torch.cuda.current_stream(device).cuda_stream)
 
     def empty(self, x: Any, rows: int, columns: int, dtype: str) -> Any:
         return x.new_empty((rows, columns), dtype=self._types[dtype])

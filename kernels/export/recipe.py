@@ -221,6 +221,7 @@ def _limits(plan: LaunchPlan, device: DeviceProfile) -> list[str]:
     return [
         f"a GPU of compute capability 9.0 ({ARCH}); the grid is for {device.limit('sms')} SMs, "
         "fewer or more are right too and take longer",
+        "a driver of the CUDA major version that compiled the cubins, or a later one",
         lies("A", problem.a),
         lies("B", problem.b),
         lies("C", problem.c),
