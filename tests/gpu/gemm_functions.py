@@ -26,7 +26,7 @@ def _view(array: Any, by_columns: bool, library: str) -> Any:
     return view
 
 
-def wrong_of_views(library: str, extents: tuple[int, ...], by_columns: tuple[int, ...]) -> int:
+def wrong_of_views(library: str, extents: tuple[int, int, int], by_columns: tuple[int, ...]) -> int:
     """How many elements of a product of views are wrong."""
     from kernels import gemm
 
