@@ -28,6 +28,7 @@ from kernels.errors import (
     GpuAbsent,
     GpuLost,
     NoKernelFamily,
+    UnknownKernel,
 )
 from solver.conflict import Unsatisfiable
 from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
@@ -190,7 +191,7 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(LACKS, str(error))
         case GpuLost():
             return document(LACKS, str(error))
-        case NotFound():
+        case NotFound() | UnknownKernel():
             return document(NOT_FOUND, str(error))
         case QuotaExceeded():
             return document(QUOTA, str(error))

@@ -14,28 +14,21 @@ import numpy as np
 from cuda.bindings import driver
 
 from kernels.compile import compile_copies
-from kernels.driver import checked
-from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
-from solver.problem import VECTOR_BYTES, Matrix, Operands
-
-THREADS = 256
-BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
-
-LINES = np.dtype(
-    [
-        ("from", "<u8"),
-        ("to", "<u8"),
-        ("lines", "<i8"),
-        ("length", "<i8"),
-        ("pitch", "<i8"),
-        ("to_pitch", "<i8"),
-    ]
+from kernels.copy_plan import (
+    COPY_ENTRY,
+    THREADS,
+    copies_needed,
+    copy_blocks,
+    copy_jobs,
+    stride_blocks,
 )
-"""Lines of copy.cu: 48 bytes."""
+from kernels.driver import checked
+from kernels.launch_plan import OUT_TYPES, LaunchPlan
+from solver.problem import Operands
 
 
 @cache
-def _module() -> Any:
+def _module(device: int) -> Any:
     cubin = compile_copies()
     cp.cuda.runtime.free(0)  # makes the primary context current in this thread
     image = np.frombuffer(cubin, np.uint8)
@@ -43,20 +36,31 @@ def _module() -> Any:
 
 
 @cache
-def _function(name: str) -> Any:
-    return checked("cuModuleGetFunction", driver.cuModuleGetFunction(_module(), name.encode()))
+def _function(name: str, device: int) -> Any:
+    """A kernel in the context of the current device, which is ``device``."""
+    return checked(
+        "cuModuleGetFunction", driver.cuModuleGetFunction(_module(device), name.encode())
+    )
+
+
+@cache
+def _sms(device: int) -> int:
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+def _device() -> int:
+    return int(cp.cuda.runtime.getDevice())
 
 
 class _Call:
     """A launch of one of copy.cu's kernels with its arguments."""
 
-    def __init__(self, name: str, work: int, values: list[np.ndarray[Any, Any]]) -> None:
+    def __init__(self, name: str, blocks: int, values: list[np.ndarray[Any, Any]]) -> None:
         self._name = name
-        most = BLOCKS_PER_SM * int(cp.cuda.Device().attributes["MultiProcessorCount"])
-        self._blocks = max(1, min(-(-work // THREADS), most))
+        self._blocks = blocks
         self._held = values
         self._pointers = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
-        self._function = _function(name)
+        self._function = _function(name, _device())
 
     def launch(self, stream: Any) -> None:
         checked(
@@ -85,25 +89,15 @@ class OperandCopies:
     """
 
     def __init__(self, plan: LaunchPlan, a: int, b: int, a_copy: int, b_copy: int) -> None:
-        problem = plan.problem
-        jobs = [
-            _lines(problem.a, plan.a, a, a_copy),
-            _lines(problem.b, plan.b, b, b_copy),
-        ]
-        words = sum(load.copy_bytes for load in (plan.a, plan.b)) // VECTOR_BYTES
-        self._call = _Call("copy_operands", words, jobs) if words else None
+        self._call = None
+        if copies_needed(plan):
+            jobs = copy_jobs(plan, a, b, a_copy, b_copy)
+            self._call = _Call(COPY_ENTRY, copy_blocks(plan, _sms(_device())), jobs)
 
     def launch(self, stream: Any) -> None:
         """Enqueue the copies on a CuPy stream, if there are any."""
         if self._call is not None:
             self._call.launch(stream)
-
-
-def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarray[Any, Any]:
-    job = np.zeros(1, LINES)
-    if load.copied:
-        job[0] = (source, target, matrix.lines, matrix.length, matrix.pitch, load.pitch)
-    return job
 
 
 def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
@@ -117,4 +111,5 @@ def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
         np.array([beta], np.float32),
         np.array([OUT_TYPES[operands.out]], np.int32),
     ]
-    _Call("scale_matrix", matrix.lines * matrix.length, values).launch(stream)
+    blocks = stride_blocks(matrix.lines * matrix.length, _sms(_device()))
+    _Call("scale_matrix", blocks, values).launch(stream)

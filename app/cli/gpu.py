@@ -19,7 +19,6 @@ from solver.config import Config
 from solver.device import load_profile
 from solver.families import sm90_gemm
 from solver.problem import Problem
-from solver.question import Question
 
 DEADLINE_S = 120
 
@@ -51,10 +50,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _choose(arguments: argparse.Namespace, problem: Problem, device: str) -> dict[str, Any]:
-    """The answer for the configuration given, else for the pick; it is legal either way."""
-    if arguments.config is None:
-        return answers.optimize(Question(problem, device=device, proof="none"))[0]
-    return answers.simulate(problem, config_of(arguments.config), device, "calibrated")
+    config = None if arguments.config is None else config_of(arguments.config)
+    return answers.choose(problem, config, device)
 
 
 def compile_command(arguments: argparse.Namespace, session: Session) -> int:

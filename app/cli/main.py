@@ -17,7 +17,19 @@ from contextlib import suppress
 from rich.markup import escape
 
 from app import __version__
-from app.cli import ask, bench, certificates, gpu, keys, picks, service, sweep
+from app.cli import (
+    ask,
+    bench,
+    certificates,
+    export,
+    gpu,
+    keys,
+    picks,
+    service,
+    settings,
+    sweep,
+    table,
+)
 from app.cli.arguments import Parser
 from app.cli.session import (
     DEFECT,
@@ -68,7 +80,11 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (ask, certificates, gpu, picks, service, keys, bench, sweep):
+    shown_in_order = (
+        *(ask, certificates, gpu, picks, export, table, settings),
+        *(service, keys, bench, sweep),
+    )
+    for module in shown_in_order:
         module.add_commands(commands)
     return parser
 

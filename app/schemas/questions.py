@@ -266,6 +266,13 @@ class SimulateRequest(ProblemRequest):
     )
 
 
+class LaunchRequest(ProblemRequest):
+    """A problem whose launch is wanted, with a configuration or with the pick."""
+
+    config: ConfigRequest | None = Field(None, description="null: the solver's pick")
+    device: Device = None
+
+
 AGAINST_MAX = 16
 """Each may have to be compiled before it is raced, within the verification's deadline."""
 
