@@ -31,7 +31,7 @@ _FLUSH_BLOCK = 512
 
 
 class Session:
-    """One per GPU process. Work goes through ``stream``, which is CuPy's current one.
+    """One per GPU process. Work goes through ``stream``, which ``session`` makes CuPy's current one.
 
     ``sms``, ``l2_bytes`` and ``memory_bytes`` are read from the device. Raises GpuAbsent where
     CUDA's device 0 is not the GPU that NVML describes.
@@ -50,7 +50,6 @@ class Session:
         self.l2_bytes = int(properties["l2CacheSize"])
         self.memory_bytes = int(properties["totalGlobalMem"])
         self.stream = cp.cuda.Stream(non_blocking=True)
-        self.stream.use()
         self.monitor = ClockMonitor(gpu.uuid)
         self._kernels: dict[str, LoadedKernel] = {}
         self._inputs: dict[str, Any] = {}
@@ -147,6 +146,16 @@ def _flush_kernel() -> Any:
 
 
 @cache
-def session() -> Session:
-    """This process's session, made at first use."""
+def _session() -> Session:
     return Session()
+
+
+def session() -> Session:
+    """This process's session, made at first use; its stream is CuPy's current one from here on.
+
+    Whoever ended a ``with stream:`` meanwhile left CuPy's default stream behind, which waits for
+    nothing that goes on in this one.
+    """
+    current = _session()
+    current.stream.use()
+    return current

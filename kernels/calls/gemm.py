@@ -170,6 +170,7 @@ class Gemm:
         product = product_of(*arrays, *types)
         index = arrays[0].device
         with cp.cuda.Device(index):
+            cp.cuda.runtime.free(0)  # a thread's first call finds no context
             device = self._devices.get(index, lambda: GpuDevice(index))
             stream = cp.cuda.ExternalStream(handle, index)
             launch = _launch(device, product, stream, alpha, beta, config, _table(table))

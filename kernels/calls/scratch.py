@@ -56,9 +56,14 @@ class StreamScratch:
     def _grow(self, name: str, size: int) -> None:
         # At least twice as large, so that all that was outgrown is no more than what is in use.
         size = max(size, 2 * self._sizes[name])
-        with self._stream:
+        # Not ``with self._stream``: its end forgets a stream that the caller chose by ``use``.
+        before = cp.cuda.get_current_stream()
+        self._stream.use()
+        try:
             # Counters are zero before a launch, and each launch leaves them so.
             buffer = cp.zeros(size, cp.uint8) if name == "counters" else cp.empty(size, cp.uint8)
+        finally:
+            before.use()
         if name in self._buffers:
             self._outgrown.append(self._buffers[name])
         self._buffers[name], self._sizes[name] = buffer, size

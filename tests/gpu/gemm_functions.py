@@ -148,6 +148,26 @@ def wrong_of_a_graph() -> int:
     return wrong
 
 
+def stream_after_a_call() -> tuple[int, int, int]:
+    """The stream that was chosen, the current one after a product on another, and wrong elements."""
+    import cupy as cp
+
+    from bench.gemm_work import SPLIT
+    from kernels import gemm
+
+    a, b, out, wanted = matrices("cupy", 64, 192, 1024, seed=12)
+    wait()
+    chosen, other = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+    chosen.use()
+    try:
+        gemm(a, b, out, config=SPLIT, stream=other)
+        current = int(cp.cuda.get_current_stream().ptr)
+    finally:
+        cp.cuda.Stream.null.use()
+    wait()
+    return int(chosen.ptr), current, int((to_numpy(out) != wanted).sum())
+
+
 def refusals(library: str) -> list[str]:
     """The arguments that are named where a product is refused."""
     from kernels import gemm

@@ -264,3 +264,15 @@ def wrong_copies(cases: list[tuple[int, int, int, int]]) -> dict[str, Any]:
         if (got != memory[offset:][at]).any() or (target[-guard:] != 0xABCD).any():
             wrong.append(case)
     return {"wrong": wrong, "copied": copied}
+
+
+def stream_of_a_session_after_another() -> tuple[int, int]:
+    """The session's stream, and CuPy's current one where other work has left its default."""
+    import cupy as cp
+
+    from kernels.session import session
+
+    session()
+    with cp.cuda.Stream(non_blocking=True):
+        pass
+    return int(session().stream.ptr), int(cp.cuda.get_current_stream().ptr)

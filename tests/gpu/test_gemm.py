@@ -62,6 +62,11 @@ def test_a_captured_product_can_be_replayed(worker: Worker) -> None:
     assert call(worker, functions.wrong_of_a_graph) == 0
 
 
+def test_the_callers_current_stream_stays_current(worker: Worker) -> None:
+    chosen, current, wrong = call(worker, functions.stream_after_a_call)
+    assert (current, wrong) == (chosen, 0)
+
+
 @pytest.mark.parametrize("library", LIBRARIES, indirect=True)
 def test_what_cannot_be_multiplied_is_refused(worker: Worker, library: str) -> None:
     assert call(worker, functions.refusals, library) == ["a", "b", "out", "out"]

@@ -88,6 +88,13 @@ def test_edges_of_a_tile_are_right(
         check(worker, device, Pair(Problem(m, n, k, layout=layout), SMALL, sms))
 
 
+def test_a_sessions_stream_is_current_whatever_ran_before(worker: Worker) -> None:
+    outcome = worker.call(functions.stream_of_a_session_after_another, (), START_S)
+    assert outcome.kind is OutcomeKind.OK, outcome
+    session, current = outcome.value
+    assert current == session
+
+
 def test_a_persistent_cta_walks_many_units(worker: Worker, device: str) -> None:
     config = replace(SMALL, tile_n=32, raster_group=4, mma_in_flight=1)
     check_and_time(worker, device, Problem(1500, 3000, 328), config)

@@ -95,17 +95,14 @@ class FakeReader:
 
 
 class FakeStream:
-    """cupy.cuda.ExternalStream."""
+    """cupy.cuda.ExternalStream, and no context manager: the end of CuPy's forgets ``use``."""
 
     def __init__(self, gpu: FakeGpu, handle: int) -> None:
         self._gpu = gpu
         self.ptr = handle
 
-    def __enter__(self) -> FakeStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def use(self) -> None:
+        self._gpu.stream = self.ptr
 
     def is_capturing(self) -> bool:
         return self._gpu.capturing
@@ -164,7 +161,9 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, name: bytes = b"NVIDIA H200") -> t
         gpu.enqueued.append(Enqueued("gemm", int(config.hStream), threading.get_ident(), block))
         return (SUCCESS,)
 
-    def encode(*given: Any) -> tuple[Any, Any]:
+    def encode(*given: Any) -> tuple[Any, ...]:
+        if threading.get_ident() not in gpu.contexts:
+            return (NO_CONTEXT,)
         gpu.encoded.append(given[2])
         held = (ctypes.c_uint8 * TENSOR_MAP_BYTES)()
         return SUCCESS, SimpleNamespace(getPtr=lambda: ctypes.addressof(held), held=held)
@@ -177,7 +176,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, name: bytes = b"NVIDIA H200") -> t
     cuda = SimpleNamespace(
         Device=FakeDevice,
         ExternalStream=lambda handle, index: FakeStream(gpu, handle),
-        get_current_stream=lambda: SimpleNamespace(ptr=gpu.stream),
+        get_current_stream=lambda: FakeStream(gpu, gpu.stream),
         runtime=SimpleNamespace(
             free=lambda _: gpu.contexts.add(threading.get_ident()),
             getDeviceProperties=lambda _: {"name": name, "multiProcessorCount": 132},

@@ -188,6 +188,14 @@ def test_launches_of_a_stream_share_scratch_and_streams_do_not(fake: Fake) -> No
     assert not set(first) & set(third)
 
 
+def test_the_callers_current_stream_stays_current(fake: Fake) -> None:
+    gemm, gpu = fake
+    current = gpu.stream
+    gemm.gemm(A, B, C, config=SPLIT, stream=current + 1)  # allocates scratch
+    assert gpu.enqueued[-1].stream == current + 1
+    assert gpu.stream == current
+
+
 def test_what_a_larger_product_outgrows_is_still_there(fake: Fake) -> None:
     gemm, gpu = fake
     large = matrix(10 << 24, 640, 320), B, matrix(11 << 24, 640, 192)
