@@ -31,7 +31,7 @@ _FLUSH_BLOCK = 512
 
 
 class Session:
-    """One per GPU process. Work goes through ``stream``, which ``session`` makes CuPy's current one.
+    """One per GPU process. Work goes through ``stream``, CuPy's current one after ``session()``.
 
     ``sms``, ``l2_bytes`` and ``memory_bytes`` are read from the device. Raises GpuAbsent where
     CUDA's device 0 is not the GPU that NVML describes.

@@ -149,7 +149,7 @@ def wrong_of_a_graph() -> int:
 
 
 def stream_after_a_call() -> tuple[int, int, int]:
-    """The stream that was chosen, the current one after a product on another, and wrong elements."""
+    """The chosen stream, the current one after a product on another, and its wrong elements."""
     import cupy as cp
 
     from bench.gemm_work import SPLIT
