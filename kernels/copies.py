@@ -15,10 +15,13 @@ from cuda.bindings import driver
 
 from kernels.compile import compile_copies
 from kernels.driver import checked
+from kernels.launch_config import launch_config
 from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
 from solver.problem import VECTOR_BYTES, Matrix, Operands
 
 THREADS = 256
+WARPS = THREADS // 32
+RUN_WORDS = 128  # at most, of 16 bytes, that a warp copies
 BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
 
 LINES = np.dtype(
@@ -29,9 +32,11 @@ LINES = np.dtype(
         ("length", "<i8"),
         ("pitch", "<i8"),
         ("to_pitch", "<i8"),
+        ("runs", "<i8"),
+        ("run", "<i8"),
     ]
 )
-"""Lines of copy.cu: 48 bytes."""
+"""Lines of copy.cu: 64 bytes."""
 
 
 @cache
@@ -50,29 +55,21 @@ def _function(name: str) -> Any:
 class _Call:
     """A launch of one of copy.cu's kernels with its arguments."""
 
-    def __init__(self, name: str, work: int, values: list[np.ndarray[Any, Any]]) -> None:
+    def __init__(
+        self, name: str, blocks: int, values: list[np.ndarray[Any, Any]], *, overlaps: bool = False
+    ) -> None:
         self._name = name
-        most = BLOCKS_PER_SM * int(cp.cuda.Device().attributes["MultiProcessorCount"])
-        self._blocks = max(1, min(-(-work // THREADS), most))
+        self._config = launch_config(blocks, THREADS, overlaps=overlaps)
         self._held = values
         self._pointers = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
         self._function = _function(name)
 
     def launch(self, stream: Any) -> None:
+        self._config.hStream = driver.CUstream(stream.ptr)
         checked(
             f"launch of {self._name}",
-            driver.cuLaunchKernel(
-                self._function,
-                self._blocks,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                0,
-                driver.CUstream(stream.ptr),
-                ctypes.addressof(self._pointers),
-                0,
+            driver.cuLaunchKernelEx(
+                self._config, self._function, ctypes.addressof(self._pointers), 0
             ),
         )
 
@@ -90,8 +87,9 @@ class OperandCopies:
             _lines(problem.a, plan.a, a, a_copy),
             _lines(problem.b, plan.b, b, b_copy),
         ]
-        words = sum(load.copy_bytes for load in (plan.a, plan.b)) // VECTOR_BYTES
-        self._call = _Call("copy_operands", words, jobs) if words else None
+        runs = sum(int(job["lines"][0] * job["runs"][0]) for job in jobs)
+        blocks = -(-runs // WARPS)
+        self._call = _Call("copy_operands", blocks, jobs, overlaps=True) if runs else None
 
     def launch(self, stream: Any) -> None:
         """Enqueue the copies on a CuPy stream, if there are any."""
@@ -99,10 +97,18 @@ class OperandCopies:
             self._call.launch(stream)
 
 
+def line_runs(words: int) -> tuple[int, int]:
+    """How many runs a line of so many words is copied in, and how many words each has at most."""
+    runs = -(-words // RUN_WORDS)
+    return runs, -(-words // runs)
+
+
 def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarray[Any, Any]:
     job = np.zeros(1, LINES)
     if load.copied:
-        job[0] = (source, target, matrix.lines, matrix.length, matrix.pitch, load.pitch)
+        runs = line_runs(-(-matrix.length * matrix.element_bytes // VECTOR_BYTES))
+        lines = matrix.lines, matrix.length, matrix.pitch
+        job[0] = (source, target, *lines, load.pitch, *runs)
     return job
 
 
@@ -117,4 +123,6 @@ def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
         np.array([beta], np.float32),
         np.array([OUT_TYPES[operands.out]], np.int32),
     ]
-    _Call("scale_matrix", matrix.lines * matrix.length, values).launch(stream)
+    most = BLOCKS_PER_SM * int(cp.cuda.Device().attributes["MultiProcessorCount"])
+    blocks = min(-(-matrix.lines * matrix.length // THREADS), most)
+    _Call("scale_matrix", blocks, values).launch(stream)

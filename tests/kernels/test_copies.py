@@ -90,3 +90,11 @@ def test_a_record_names_the_copies_beside_the_kernels(monkeypatch: pytest.Monkey
     facts = evidence.about("a commit")
     assert facts["source_hash"] == sources.source_hash()
     assert facts["copy_hash"] == sources.copy_hash()
+
+
+@pytest.mark.parametrize("words", [1, 2, 127, 128, 129, 255, 256, 257, 65_537, 2**28])
+def test_runs_cover_a_line_and_none_is_too_long(words: int) -> None:
+    runs, run = copies.line_runs(words)
+    assert runs * run >= words
+    assert 1 <= run <= copies.RUN_WORDS
+    assert (runs - 1) * copies.RUN_WORDS < words
