@@ -79,21 +79,22 @@ __device__ __forceinline__ void copy_run(const uint4* from, uint4* to, int words
   }
 }
 
-// A warp's run. It takes whole aligned words, and with them what lies before or behind its line.
-// What lies outside the matrix may not be ours to read: the words next to it go by elements.
+// A warp's run. It takes whole aligned words, and with them what lies before or behind the run. What
+// lies outside the line may not be ours to read: the words next to it go by elements.
 __device__ __forceinline__ void copy(const Lines& job, i64 run, int lane) {
   // A division of 64 bits takes as long as many words.
   const bool is_short = (run | job.runs) >> 32 == 0;
   const i64 line = is_short ? static_cast<u32>(run) / static_cast<u32>(job.runs) : run / job.runs;
   const i64 first = (run - line * job.runs) * job.run * kVector;
-  const u16* from = job.from + line * job.pitch + first;
+  const u16* start = job.from + line * job.pitch;
+  const u16* from = start + first;
   u16* to = job.to + line * job.to_pitch + first;
   const i64 left = job.length - first;  // elements of the line
   const int words = static_cast<int>(min(job.run, (left + kVector - 1) / kVector));
   const int shift = static_cast<int>(reinterpret_cast<u64>(from) & 15) / 2;
-  const u16* end = job.from + (job.lines - 1) * job.pitch + job.length;
+  const u16* end = start + job.length;
   const u16* aligned = from - shift;
-  const int front = aligned < job.from;  // words that begin outside
+  const int front = aligned < start;  // words that begin outside
   const i64 inside = (end - aligned) / kVector - (shift != 0);  // words that end inside
   const int last = max(front, static_cast<int>(min(i64{words}, inside)));
   // At most two words are beyond `last`: the end is no further from the line's own than that.
