@@ -19,6 +19,7 @@ from solver.explain import explain as explanation
 from solver.families import sm90_gemm
 from solver.problem import Problem
 from solver.question import Question
+from solver.solution import Solution
 
 WARM_DEVICES = ("h200",)
 
@@ -54,6 +55,16 @@ def optimize_encoded(
     return dump(body), body["proof"]["status"], timings_ms
 
 
+def solve(question: Question) -> Solution:
+    """What a question leads to, proved where it asks for that."""
+    return _engine().optimize(question).solution
+
+
+def kernel_id_of(problem: Problem, config: Config) -> str:
+    """The id of the kernel that a configuration of the Hopper family is launched with."""
+    return kernel_id(sm90_gemm.compile_key(config, problem.dtype, problem.kernel_layout))
+
+
 def certify(question: Question) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The body of an answer and its certificate, None where a time limit came before the
     proof's end. Raises InvalidInput for a question that asks for no proof.
@@ -86,13 +97,19 @@ def simulate(
     )
 
 
+def choose(problem: Problem, config: Config | None, device: str) -> dict[str, Any]:
+    """The body of an answer for a configuration, else for the pick; it is legal either way."""
+    if config is None:
+        return optimize(Question(problem, device=device, proof="none"))[0]
+    return simulate(problem, config, device, "calibrated")
+
+
 def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:
     config = Config.from_dict(body["config"])
     identity = None
     if config.family == sm90_gemm.NAME:
         problem = Problem(**body["problem"])
-        key = sm90_gemm.compile_key(config, problem.dtype, problem.kernel_layout)
-        identity = kernel_id(key)
+        identity = kernel_id_of(problem, config)
     return {**body, "kernel": {"id": identity, **body["kernel"]}}
 
 

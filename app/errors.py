@@ -12,6 +12,7 @@ WarpwrightError
 ├── NotFound           no verification of that id
 ├── AlreadyEnded       what has ended can't be cancelled
 ├── AddressInUse       the service can't listen where it was told to
+├── NoPick             nothing can be locked: a question has no pick, or a wrong kernel
 └── EnvironmentLacks   something outside the project is missing (a GPU, a compiler)
 """
 
@@ -85,6 +86,10 @@ class AlreadyEnded(WarpwrightError):
 
 class AddressInUse(WarpwrightError):
     """The address to listen on can't be bound."""
+
+
+class NoPick(WarpwrightError):
+    """A question has no proved pick, or its kernel is wrong: nothing can be locked."""
 
 
 class EnvironmentLacks(WarpwrightError):

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from kernels.sources import commit, source_hash
+from kernels.sustained import LEAST_FLOPS
 from solver.config import Config
 from solver.device import load_profile
 from solver.engine import Engine
 from solver.pick import Row, best_rows
 from solver.problem import Problem
 from solver.question import Question
-from solver.space import tabulate
+from solver.space import build_space
 from solver.units import us_from_ticks
 
 DEPTH = 1024  # rows of the ranking looked at first for candidates
+FRUGAL = 8  # candidates of a large product that load least
 
 
 def _shape(config: Config) -> tuple[int, ...]:
@@ -55,18 +57,40 @@ def spread(rows: Sequence[Row], count: int) -> list[Row]:
     return chosen
 
 
+def frugal(rows: Sequence[Row], count: int) -> list[Row]:
+    """The first row of each of the shapes whose CTAs ask the L2 for least, per multiply-add.
+
+    A large product runs at the clock that the power limit leaves it, and moving operands takes
+    power: held for a second, 256×192 did more than tiles that are faster for a moment.
+    """
+    first: dict[tuple[int, ...], Row] = {}
+    for row in rows:
+        first.setdefault(_shape(row.config), row)
+    return sorted(first.values(), key=lambda row: _asked_of_l2(row.config))[:count]
+
+
+def _asked_of_l2(config: Config) -> float:
+    """Elements of A and B for each multiply-add; a cluster asks once for what its CTAs share."""
+    return 1 / (config.tile_n * config.cluster_n) + 1 / (config.tile_m * config.cluster_m)
+
+
 def candidates(question: Question, count: int) -> list[tuple[dict[str, Any], float]]:
-    """Configuration and predicted µs of ``count`` candidates for a question's best, the pick
-    first; fewer where the space holds fewer shapes."""
-    device, pricing = load_profile(question.device), question.pricing
-    table = tabulate(question.problem, device, pricing.model, cache=pricing.cache)
-    depth = DEPTH
+    """Configuration and predicted µs of ``count`` candidates for the fastest that a question
+    allows, the model's first one first; fewer where the space holds fewer shapes."""
+    device = load_profile(question.device)
+    space = build_space(question.problem, device, question.pricing, question.constraints)
+    is_large = question.problem.flops >= LEAST_FLOPS
+    depth = space.allowed.size if is_large else DEPTH
     while True:
-        rows = best_rows(table, depth)
+        rows = best_rows(space.allowed, depth)
         chosen = spread(rows, count)
-        if len(chosen) == count or len(rows) < depth:
-            return [(row.config.to_dict(), us_from_ticks(row.time)) for row in chosen]
+        if len(chosen) == count or len(rows) < depth or is_large:
+            break
         depth *= 4
+    if is_large and count > FRUGAL:
+        saving = [row for row in frugal(rows, FRUGAL) if row not in chosen]
+        chosen = chosen[: count - len(saving)] + saving
+    return [(row.config.to_dict(), us_from_ticks(row.time)) for row in chosen]
 
 
 def make_plan(

@@ -13,6 +13,7 @@ from app.errors import (
     AlreadyEnded,
     EnvironmentLacks,
     InvalidRequest,
+    NoPick,
     NotFound,
     QueueFull,
     QuotaExceeded,
@@ -27,6 +28,7 @@ from kernels.errors import (
     GpuAbsent,
     GpuLost,
     NoKernelFamily,
+    UnknownKernel,
 )
 from solver.conflict import Unsatisfiable
 from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
@@ -67,6 +69,7 @@ BAD_HOST = ProblemKind("foreign-host", 421, "Requests for other hosts are refuse
 INVALID = ProblemKind("invalid-input", 422, "A value breaks a limit")
 UNSATISFIABLE = ProblemKind("unsatisfiable", 422, "No legal configuration is allowed")
 NO_FAMILY = ProblemKind("no-kernel-family", 422, "No kernel family runs on this GPU")
+NO_PICK = ProblemKind("no-pick", 422, "A question has no pick that can be locked")
 REFUSED = ProblemKind("compile-failed", 422, "The CUDA compiler refused the kernel")
 RATE_LIMITED = ProblemKind("rate-limited", 429, "The API key makes too many requests")
 QUOTA = ProblemKind("quota-exceeded", 429, "The API key's quota is used up")
@@ -176,6 +179,8 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(NO_FAMILY, str(error))
         case InvalidInput():
             return invalid([(error.field, error.message)])
+        case NoPick():
+            return document(NO_PICK, str(error))
         case CompileFailed():
             return document(REFUSED, str(error))
         case GpuAbsent():
@@ -186,7 +191,7 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(LACKS, str(error))
         case GpuLost():
             return document(LACKS, str(error))
-        case NotFound():
+        case NotFound() | UnknownKernel():
             return document(NOT_FOUND, str(error))
         case QuotaExceeded():
             return document(QUOTA, str(error))

@@ -17,6 +17,9 @@ from kernels.cache import default_folder
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
+CLIENTS = ("API_KEY",)
+"""Names of what commands that call a service read, and no service does."""
+
 ELSEWHERE: Mapping[str, Callable[[], Any]] = {"CACHE": default_folder}
 """Variables under the prefix that other layers read, and what each comes to: the kernel cache's
 folder."""
@@ -190,5 +193,5 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> tuple[str, ..
     They are no error: Kubernetes sets WARPWRIGHT_SERVICE_HOST and the like by itself.
     """
     environ = os.environ if environ is None else environ
-    known = {PREFIX + name.upper() for name in (*Settings.model_fields, *ELSEWHERE)}
+    known = {PREFIX + name.upper() for name in (*Settings.model_fields, *ELSEWHERE, *CLIENTS)}
     return tuple(sorted(n for n in environ if n.startswith(PREFIX) and n not in known))

@@ -19,6 +19,7 @@ from typing import Any
 
 from app.errors import Busy, DeadlinePassed, SolverLost, Unavailable
 from app.restarts import pause_s
+from kernels.errors import KernelError
 from kernels.process import OutcomeKind, Worker
 from solver.errors import InvalidInput
 
@@ -42,9 +43,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What the user did wrong, on its way back as a value: the process is sound."""
+    """What the user did wrong, or what the compiler refused or misses, on its way back as a value:
+    the process is sound."""
 
-    error: InvalidInput
+    error: InvalidInput | KernelError
 
 
 def _start(initialise: Callable[[], Any]) -> None:
@@ -53,10 +55,10 @@ def _start(initialise: Callable[[], Any]) -> None:
 
 
 def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """In a solver process: the function's value, or what the user did wrong."""
+    """In a solver process: the function's value, or a refusal."""
     try:
         return function(*arguments)
-    except InvalidInput as error:
+    except (InvalidInput, KernelError) as error:
         return _Refusal(error)
 
 
@@ -133,8 +135,8 @@ class SolverPool:
     async def ask(self, function: Callable[..., Any], *arguments: Any) -> Reply:
         """``function(*arguments)`` in a solver process.
 
-        Raises what the function raised if that is an InvalidInput, Busy where too many wait,
-        DeadlinePassed, SolverLost after two dead processes, RuntimeError for a defect.
+        Raises what the function raised if that is an InvalidInput or a KernelError, Busy where too
+        many wait, DeadlinePassed, SolverLost after two dead processes, RuntimeError for a defect.
         """
         return await self._ask(function, arguments, patient=False)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.store.job import UNREADABLE, Job, Outcome
 from kernels.errors import KernelError
 from kernels.process import Worker
+from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest, verify
 from solver.config import Config
 from solver.errors import InvalidInput
@@ -20,9 +21,7 @@ KIND = "verification"
 
 
 def verify_here(
-    problem: Problem,
-    config: Config,
-    predicted_us: float,
+    request: VerificationRequest,
     *,
     deadline_s: float,
     worker: Worker | None = None,
@@ -33,19 +32,23 @@ def verify_here(
     The process is ``worker``'s, which stays warm for the next, or a fresh one. Raises
     GpuAbsent and NoKernelFamily where nothing can be launched.
     """
-    request = VerificationRequest(problem, config, predicted_us=predicted_us)
     result = verify(request, deadline_s, worker, on_report)
     reason = None if result.reason is None else str(result.reason)
     return Outcome(result.status, reason, result.to_dict())
 
 
-def request_of(problem: Problem, config: Config, predicted_us: float) -> dict[str, Any]:
-    """What a job of this kind keeps of its question."""
-    return {
-        "problem": problem.to_dict(),
-        "config": config.to_dict(),
-        "predicted_us": predicted_us,
+def request_of(request: VerificationRequest) -> dict[str, Any]:
+    """What a job of this kind keeps of its question; what is as it usually is is left out."""
+    kept: dict[str, Any] = {
+        "problem": request.problem.to_dict(),
+        "config": request.config.to_dict(),
+        "predicted_us": request.predicted_us,
     }
+    if request.protocol.cache != VERIFY.cache:
+        kept["cache"] = request.protocol.cache
+    if request.against:
+        kept["against"] = [other.to_dict() for other in request.against]
+    return kept
 
 
 def run_verification(job: Job, turn: Turn) -> Outcome:
@@ -53,27 +56,27 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
     read is a reason, and so is a GPU that went away since it was queued.
     """
     try:
-        problem, config, predicted_us = _asked(job.request)
-    except (InvalidInput, AttributeError, KeyError, TypeError) as error:
+        request = _asked(job.request)
+    except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
         words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         return Outcome("failed", UNREADABLE, {"details": f"the request can't be read: {words}"})
     try:
         return verify_here(
-            problem,
-            config,
-            predicted_us,
-            deadline_s=turn.deadline_s,
-            worker=turn.worker,
-            on_report=turn.on_report,
+            request, deadline_s=turn.deadline_s, worker=turn.worker, on_report=turn.on_report
         )
     except KernelError as error:
         return Outcome("failed", "environment", {"details": str(error)})
 
 
-def _asked(request: Mapping[str, Any]) -> tuple[Problem, Config, float]:
+def _asked(kept: Mapping[str, Any]) -> VerificationRequest:
     """What ``request_of`` kept."""
-    predicted_us = request["predicted_us"]
+    predicted_us = kept["predicted_us"]
     if not isinstance(predicted_us, float | int):
         raise TypeError(f"predicted_us must be a number, is {predicted_us!r}")
-    problem = Problem(**request["problem"])
-    return problem, Config.from_dict(request["config"]), float(predicted_us)
+    return VerificationRequest(
+        Problem(**kept["problem"]),
+        Config.from_dict(kept["config"]),
+        predicted_us=float(predicted_us),
+        protocol=VERIFY.with_cache(kept.get("cache", VERIFY.cache)),
+        against=tuple(Config.from_dict(other) for other in kept.get("against", ())),
+    )

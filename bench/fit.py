@@ -1,13 +1,16 @@
 """Fit the Hopper family's constants to measured rows and report the error on shapes held out.
 
+    python -m bench.fit bench/results/h200/ground_truth.csv.gz --device h200 --write
     python -m bench.fit bench/results/h200/calibration_*.json.gz --device h200 --write
 
-Samples of a calibration, and the candidates that were measured for the best of a suite. Least
-squares on the logarithm of predicted over measured time, with a soft loss so that a throttled
-row pulls little. Shapes are split by a hash before anything is fitted: two thirds are fitted, a
-third is only ever reported. Candidates are timed shortly and one after another, the best of them
-once more and longer: what its first time was off by is taken from all. ``--write`` puts the
-constants into the profile; ``python -m bench.derive_profiles`` must follow.
+The rows of a ground truth; samples of a calibration, and the candidates that were measured for the
+best of a suite. Least squares on the logarithm of predicted over measured time, with a soft loss so
+that a throttled row pulls little. Rows are split by hash before anything is fitted
+(``solver.split``): what is held out, by shape or by configuration, is not fitted, and held-out
+shapes are reported with ``--held-out`` alone: look when the model is frozen, and count it
+(docs/accuracy.md). Candidates are timed shortly and one after another, the best of them once more
+and longer: what its first time was off by is taken from all. ``--write`` puts the constants into
+the profile; ``python -m bench.derive_profiles`` must follow.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import dataclasses
 import gzip
 import hashlib
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +31,17 @@ from kernels.bench_plan import problem_of
 from solver.config import Config
 from solver.device import Constant, DeviceProfile, load_profile
 from solver.families import sm90_gemm
-from solver.families.sm90_gemm_cost import LAUNCH_FIELDS, WORK_FIELDS, setup_ticks, work_cost
+from solver.ground_truth import load_ground_truth
 from solver.problem import Problem
-from solver.recurrence import Pipeline, Ticks, end_ticks, wait_ticks
+from solver.recurrence import Ticks
+from solver.row_price import price_rows
+from solver.split import held_out_forms, is_held_out
 from solver.units import TICKS_PER_US
 
 FAMILY = sm90_gemm.NAME
 CALIBRATION = "calibration"
+TRUTH = "truth "
+"""Before the suite of a ground truth's rows."""
 
 STEADY = 0.03
 """How far the best's time, measured again, may be off where the candidates' order says something:
@@ -48,18 +56,15 @@ LEAST = {"mma_overhead": 0.968}
 FIXED = ("mma_macs_per_cycle", "mma_min_n", "clock_ghz", "load_norm")
 """Constants that are the hardware's or the model's own and are not fitted."""
 
-
-def is_held_out(m: int, n: int, k: int) -> bool:
-    """Whether a shape is one of the third that nothing is fitted to, by hash."""
-    return hashlib.sha256(f"{m}x{n}x{k}".encode()).digest()[0] % 3 == 0
+EVALUATIONS = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
     """Measured rows of one problem: configuration columns, and time in µs.
 
-    ``suite`` is CALIBRATION, or whose candidates the rows are. ``steady``: the row that was
-    measured twice took the same time.
+    ``suite`` is CALIBRATION, TRUTH and a suite, or whose candidates the rows are. ``steady``: the
+    row that was measured twice took the same time.
     """
 
     suite: str
@@ -76,11 +81,18 @@ class Group:
 
 
 def load_groups(paths: list[Path]) -> list[Group]:
-    """Timed samples of result files, by problem and cache state, and the candidates of each best
-    row; picks are left out, nothing was measured beside them."""
+    """Rows of ground truths (``.csv.gz``); timed samples of result files, by problem and cache
+    state, and the candidates of each best row; picks are left out, nothing was measured beside
+    them."""
     samples: dict[tuple[Problem, bool], list[dict[str, Any]]] = {}
     groups = []
     for path in paths:
+        if path.name.endswith(".csv.gz"):
+            groups += [
+                Group(TRUTH + g.suite, g.problem, g.cold, True, g.columns, g.measured_us)
+                for g in load_ground_truth(path)
+            ]
+            continue
         data = path.read_bytes()
         text = gzip.decompress(data) if path.suffix == ".gz" else data
         for row in json.loads(text)["rows"]:
@@ -107,6 +119,20 @@ def _group(
     return Group(suite, problem, cold, abs(again - 1) <= STEADY, columns, times)
 
 
+def training_rows(groups: list[Group]) -> list[Group]:
+    """What constants are fitted to: groups whose shape is not held out, without rows whose
+    configuration is."""
+    kept = []
+    for group in groups:
+        rows = ~held_out_forms(group.columns)
+        if not group.held_out and rows.any():
+            columns = {name: column[rows] for name, column in group.columns.items()}
+            kept.append(
+                dataclasses.replace(group, columns=columns, measured_us=group.measured_us[rows])
+            )
+    return kept
+
+
 def with_constants(device: DeviceProfile, values: dict[str, float], source: str) -> DeviceProfile:
     """The profile with some of the family's constants replaced."""
     table = dict(device.models[FAMILY])
@@ -117,22 +143,7 @@ def with_constants(device: DeviceProfile, values: dict[str, float], source: str)
 
 def price(group: Group, device: DeviceProfile) -> tuple[Ticks, Ticks]:
     """(time, MATH wait) in ticks of a group's rows."""
-    c = group.columns
-    w = work_cost(
-        group.problem, device, {n: c[n] for n in (*WORK_FIELDS, *LAUNCH_FIELDS)}, cold=group.cold
-    )
-    slots = sm90_gemm.usable_slots(c)
-    load = w.load_at(slice(None), slots)
-    pipeline = Pipeline(load, w.latency, w.math, w.early, w.epilogue, slots, w.iterations, w.units)
-    setup = setup_ticks(
-        sm90_gemm.threads(c),
-        sm90_gemm.smem_bytes(c, group.problem.element_bytes),
-        device.constant(FAMILY, "launch_warpgroup_us"),
-        device.constant(FAMILY, "launch_serial_us"),
-    )
-    end = end_ticks(pipeline)
-    time: Ticks = w.fixed + setup + end + w.store
-    return time, wait_ticks(pipeline, end)
+    return price_rows(group.problem, device, group.columns, cold=group.cold)
 
 
 def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -167,25 +178,43 @@ def summary(groups: list[Group], device: DeviceProfile) -> str:
     return words
 
 
-def report(groups: list[Group], device: DeviceProfile) -> str:
-    """Errors and regrets by what was measured, of what is fitted and of what is held out."""
-    suites = [CALIBRATION, *sorted({g.suite for g in groups} - {CALIBRATION})]
+def _by_suite(groups: list[Group]) -> dict[str, list[Group]]:
+    suites = sorted({g.suite for g in groups})
+    return {f"  {suite}": [g for g in groups if g.suite == suite] for suite in suites}
+
+
+def report(groups: list[Group], device: DeviceProfile, held_out: bool = False) -> str:
+    """Errors and regrets by what was measured, of what is fitted, and of shapes held out where that
+    is asked for."""
+    truth = [g for g in groups if g.suite.startswith(TRUTH)]
+    candidates = [g for g in groups if g.suite != CALIBRATION and not g.suite.startswith(TRUTH)]
     parts = {
         CALIBRATION: [g for g in groups if g.suite == CALIBRATION],
-        "candidates": [g for g in groups if g.suite != CALIBRATION],
-        **{f"  {suite}": [g for g in groups if g.suite == suite] for suite in suites[1:]},
-        "candidates, steady": [g for g in groups if g.suite != CALIBRATION and g.steady],
+        "candidates": candidates,
+        **_by_suite(candidates),
+        "candidates, steady": [g for g in candidates if g.steady],
+        "ground truth": truth,
+        **_by_suite(truth),
     }
-    return "\n".join(
-        f"{name:20} {which:8} {summary([g for g in part if g.held_out == out], device)}"
-        for name, part in parts.items()
-        for out, which in ((False, "fitted"), (True, "held out"))
-    )
+    lines = []
+    for name, part in parts.items():
+        lines.append(f"{name:20} fitted   {summary(training_rows(part), device)}")
+        if held_out:
+            unseen = [g for g in part if g.held_out]
+            lines.append(f"{name:20} held out {summary(unseen, device)}")
+    return "\n".join(lines)
 
 
-def fit(groups: list[Group], device: DeviceProfile, source: str) -> DeviceProfile:
-    """Constants that minimise a soft loss of the log error over ``groups``."""
-    names = [n for n in device.models[FAMILY] if n not in FIXED]
+def fit(
+    groups: list[Group],
+    device: DeviceProfile,
+    source: str,
+    fixed: Collection[str] = FIXED,
+    evaluations: int = EVALUATIONS,
+) -> DeviceProfile:
+    """Constants that minimise a soft loss of the log error over ``groups``, those that are
+    ``fixed`` as they were, in at most so many evaluations, each with its derivatives."""
+    names = [n for n in device.models[FAMILY] if n not in fixed]
     start = np.array([device.constant(FAMILY, n) for n in names])
 
     def residuals(scales: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
@@ -206,7 +235,7 @@ def fit(groups: list[Group], device: DeviceProfile, source: str) -> DeviceProfil
         loss="soft_l1",
         f_scale=0.05,
         diff_step=0.01,
-        max_nfev=60,
+        max_nfev=evaluations,
     )
     values = dict(zip(names, (start * np.exp(solution.x - 1)).tolist(), strict=True))
     return with_constants(device, {n: float(f"{v:.4g}") for n, v in values.items()}, source)
@@ -224,14 +253,15 @@ def main() -> None:
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--device", default="h200")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--held-out", action="store_true", help="look at what is held out, too")
     arguments = parser.parse_args()
     device = load_profile(arguments.device)
     groups = load_groups(arguments.results)
-    training = [g for g in groups if not g.held_out]
+    training = training_rows(groups)
     rows = sum(len(g.measured_us) for g in training)
-    print(f"before\n{report(groups, device)}")
+    print(f"before\n{report(groups, device, arguments.held_out)}")
     fitted = fit(training, device, _source(arguments.results, rows))
-    print(f"after\n{report(groups, fitted)}")
+    print(f"after\n{report(groups, fitted, arguments.held_out)}")
     for name, constant in fitted.models[FAMILY].items():
         print(f"{name:32} {device.constant(FAMILY, name):12.5g} -> {constant.value:12.5g}")
     if arguments.write:

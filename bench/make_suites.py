@@ -1,8 +1,9 @@
-"""The suites of odd pitches and of unaligned operands, and the squares that are held for a second.
+"""The suites of odd pitches, of unaligned operands, of the ground truth's further shapes, and the
+squares that are held for a second.
 
     python -m bench.make_suites
 
-Writes bench/suites/odd40.csv, unaligned20.csv and squares2.csv, the same each time.
+Writes bench/suites/odd40.csv, unaligned20.csv, further60.csv and squares2.csv, the same each time.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from solver.problem import Problem
+from solver.sweep_design import SEED as SWEEP_SEED
+from solver.sweep_design import cold_problems
 
 FOLDER = Path(__file__).with_name("suites")
 SEED = 5
 SWIZZLE_ELEMENTS = 64  # of 16 bits, in 128 bytes
 VECTOR_ELEMENTS = 8  # in 16 bytes
 MOST_ODD_M = 300
-FIELDS = ("layout", "lda", "ldb", "ldc", "a_offset", "b_offset", "c_offset")
+FIELDS = ("layout", "out_dtype", "lda", "ldb", "ldc", "a_offset", "b_offset", "c_offset")
 
 
 def _odd_multiple(rng: random.Random, low: int, high: int) -> int:
@@ -107,6 +110,12 @@ def squares() -> list[Problem]:
     return [Problem(size, size, size) for size in (8192, 16384)]
 
 
+def further() -> list[Problem]:
+    """The shapes that a ground truth has beside the LLM suite."""
+    suites = cold_problems(SWEEP_SEED)
+    return [problem for name, problems in suites.items() if name != "llm" for problem in problems]
+
+
 def as_csv(problems: Sequence[Problem]) -> str:
     """The problems as ``solver.suites`` reads them: columns that differ from the defaults."""
     defaults = [Problem(p.m, p.n, p.k, layout=p.layout) for p in problems]
@@ -133,7 +142,12 @@ def _cell(problem: Problem, plain: Problem, name: str) -> str:
 
 def suites() -> dict[str, list[Problem]]:
     """Every suite of this module by its file's name."""
-    return {"odd40": odd_pitch(), "unaligned20": unaligned(), "squares2": squares()}
+    return {
+        "odd40": odd_pitch(),
+        "unaligned20": unaligned(),
+        "further60": further(),
+        "squares2": squares(),
+    }
 
 
 def main() -> None:

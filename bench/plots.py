@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
 from bench.records import Row, geomean, passed
 from kernels.bench_plan import problem_of
@@ -192,6 +192,87 @@ def plot_solve_times(rows: Sequence[Row], path: Path) -> None:
     axes.set_xlabel("K")
     axes.set_ylabel("pick and proof, ms")
     axes.set_title("Time of an answer over the LLM suite; area: legal configurations")
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8)
+    _save(figure, path)
+
+
+BANDS = ((0.05, 0.3), (0.15, 0.15))
+"""Half-widths of the bands around what is measured, and how dark they are."""
+
+
+def plot_truth(parts: dict[str, tuple[Any, Any]], path: Path) -> None:
+    """Predicted over measured against measured time in µs, of each part's rows, with bands of ±5
+    and ±15 %."""
+    figure, panes = plt.subplots(
+        1, len(parts), figsize=(5.2 * len(parts), 4.2), sharey=True, squeeze=False
+    )
+    for axes, (title, (predicted, measured)), colour in zip(
+        panes[0], parts.items(), COLOURS, strict=False
+    ):
+        for width, alpha in BANDS:
+            axes.axhspan(1 - width, 1 + width, color="gray", alpha=alpha, linewidth=0)
+        axes.scatter(measured, predicted / measured, s=3, alpha=0.3, color=colour)
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(FixedLocator([0.5, 0.7, 0.85, 0.95, 1, 1.05, 1.15, 1.4, 2]))
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("measured, µs")
+        axes.set_title(title, fontsize=10)
+        axes.grid(alpha=0.25)
+    panes[0][0].set_ylabel("predicted over measured")
+    figure.suptitle("Rows that nothing was fitted to (bands: ±5 and ±15 %)", fontsize=11)
+    _save(figure, path)
+
+
+def plot_errors_by_class(
+    classes: Mapping[str, Mapping[str, Any]], published: dict[str, float], path: Path
+) -> None:
+    """Mean, 95th percentile and maximum of the error of each class of rows, in percent."""
+    figure, axes = plt.subplots(figsize=(9, 4.4))
+    names = list(classes)
+    for shift, (key, words), colour in zip(
+        (-0.27, 0.0, 0.27),
+        (("mean_ape", "mean"), ("p95_ape", "p95"), ("max_ape", "max")),
+        COLOURS,
+        strict=False,
+    ):
+        heights = [100 * classes[name][key] for name in names]
+        places = [place + shift for place in range(len(names))]
+        axes.bar(places, heights, width=0.25, color=colour, label=words)
+    for (words, value), style in zip(published.items(), ("--", ":"), strict=True):
+        axes.axhline(100 * value, color="black", linewidth=0.8, linestyle=style, label=words)
+    rows = [f"{name}\n{classes[name]['rows']:,}" for name in names]
+    axes.set_xticks(range(len(names)), rows, rotation=40, ha="right", fontsize=8)
+    axes.set_ylim(top=1.2 * axes.get_ylim()[1])  # room for the legend
+    axes.set_ylabel("error, %")
+    axes.set_title("Prediction error of held-out rows by class, with the number of rows")
+    axes.grid(alpha=0.25, axis="y")
+    axes.legend(fontsize=8, ncols=5, loc="upper center")
+    _save(figure, path)
+
+
+def plot_regret(
+    of_first: dict[str, dict[str, float]], raced: dict[str, tuple[int, float]], path: Path
+) -> None:
+    """Geometric mean of the regret of the best of the first k by each prediction, over measured
+    rows; and what races found, at their k."""
+    figure, axes = plt.subplots(figsize=(7, 4.4))
+    for (name, by_count), colour in zip(of_first.items(), COLOURS, strict=False):
+        counts = [int(count) for count in by_count]
+        axes.plot(counts, list(by_count.values()), marker="o", color=colour, label=name)
+    for (name, (count, value)), marker in zip(raced.items(), ("*", "P", "X", "D"), strict=False):
+        axes.scatter([count], [value], marker=marker, s=90, color="black", zorder=3, label=name)
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(sorted({int(count) for by in of_first.values() for count in by}))
+    axes.set_xlabel("k: rows tried, in the order of the prediction")
+    axes.set_ylabel("time of the best of them over the best of all")
+    axes.set_title("Regret over k, geometric mean over held-out shapes")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
     _save(figure, path)

@@ -20,6 +20,7 @@ SUITES = {
     "any30": "30 of every layout, output type, pitch and alignment, cold",
     "odd40": "40 of odd pitch, cold",
     "unaligned20": "20 unaligned, cold",
+    "further60": "60 further shapes of the ground truth, cold",
 }
 SQUARES = "squares2"
 """The suite of what is held for a second; the others hold its shapes too."""

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.ablation import NAME as ABLATION
+from bench.ablation import ablation_table
+from bench.accuracy_page import IMAGES as ACCURACY_IMAGES
+from bench.accuracy_page import accuracy_parts, draw_accuracy, read_accuracy
 from bench.evidence_page import evidence_part, read_evidence
-from bench.fit import is_held_out
 from bench.losses_page import losses_part
 from bench.plots import (
     plot_predictions,
@@ -51,6 +54,7 @@ from solver.engine import Engine
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
 from solver.problem import Problem
 from solver.question import Question
+from solver.split import is_held_out
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "img"
@@ -223,7 +227,13 @@ def draw(
     return drawn
 
 
-README_IMAGES = ("ratio_by_m.png", "roofline.png", "ratio_to_cublas.png", "predictions.png")
+README_IMAGES = (
+    "ratio_by_m.png",
+    "roofline.png",
+    "ratio_to_cublas.png",
+    "predictions.png",
+    *ACCURACY_IMAGES.values(),
+)
 
 
 def _shown(drawn: dict[str, str], folder: str) -> list[str]:
@@ -242,6 +252,8 @@ def make(
     sources = {"pick": (beside, picks), "best": (best,)}
     ceilings, solve = read_ceilings(picks, results), read_solver("llm", results)
     drawn = draw(picks, best, ceilings, solve, images)
+    truth, why = read_accuracy(results / DEVICE, DEVICE)
+    drawn |= draw_accuracy(truth, results / DEVICE, DEVICE, images)
     ceilings_line = ceilings_part(ceilings)
     figures = [
         suite_table(picks),
@@ -254,11 +266,13 @@ def make(
         memory_part("llm", {"pick": picks, "best": best}, ceilings),
         sustained_part(sources),
         losses_part(read_record(results / DEVICE / "profile.json")),
+        ablation_table(read_record(results / DEVICE / ABLATION)),
     ]
     parts = [
         "# Recorded results\n\nMade by `python -m bench.report` from `bench/results/`.",
         _about(picks),
         *figures,
+        *accuracy_parts(truth, why, ""),
         *_shown(drawn, "img"),
         *(part for part in speed if part),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
@@ -274,7 +288,9 @@ def make(
     before, rest = readme.read_text("utf-8").split(START)
     _, after = rest.split(END)
     shown = {words: name for words, name in drawn.items() if name in README_IMAGES}
-    inside = "\n\n".join([*figures, *_shown(shown, "docs/img")])
+    inside = "\n\n".join(
+        [*figures, *accuracy_parts(truth, why, "docs/"), *_shown(shown, "docs/img")]
+    )
     readme.write_text(f"{before}{START}\n\n{inside}\n\n{END}{after}", "utf-8")
 
 

@@ -214,7 +214,7 @@ def _sustained_line(role: str, row: Row) -> str:
 HOW_TO = """## How to make these
 
 A suite is a CSV file of problems; `llm` and `paper` ship, others are in `bench/suites/`
-(`python -m bench.make_suites` remakes odd40 and unaligned20). Plan where the project is
+(`python -m bench.make_suites` remakes odd40, unaligned20 and further60). Plan where the project is
 installed (in a checkout `. .venv/bin/activate` puts its commands on the path), measure on the GPU
 host, then make the page:
 
@@ -226,9 +226,11 @@ python -m kernels.bench plan.json --out bench/results/h200/best_llm.json \\
     --triton --cublaslt --ceilings bench/results/h200/ceilings.json
 warpwright bench plan --suite bench/suites/squares2.csv --best 30 --out squares.json
 python -m kernels.bench squares.json --out bench/results/h200/best_squares2.json --sustained
+python -m bench.gpu_profile bench/results/h200/best_llm.json --out bench/results/h200/profile.json
 python -m bench.report
 ```
 
 Results go to `bench/results/h200/` as `picks_SUITE.json` or, of a plan with `--best`,
 `best_SUITE.json`; what is not there is left out here. `--triton` and `--cublaslt` take some
-seconds a row, `--sustained` half a minute for each product of 2^40 operations or more."""
+seconds a row, `--sustained` half a minute for each product of 2^40 operations or more. Errors and
+regrets over the ground truth: [accuracy](accuracy.md)."""

@@ -30,7 +30,7 @@ from kernels.bench_result import ResultFile, package_versions
 from kernels.bench_runner import NO_EXTRAS, Extras, Runner
 from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
-from kernels.protocol import BENCH, CHOICE, SAMPLE, SUSTAINED
+from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
 from kernels.rivals import COLUMNS
 from kernels.sources import copy_hash, source_hash
 from kernels.verify import require_gpu
@@ -158,6 +158,7 @@ def run_plan(
                 "pick": BENCH.to_dict(),
                 "best": {"choice": CHOICE.to_dict(), "report": BENCH.to_dict()},
                 "sample": SAMPLE.to_dict(),
+                "regret": REGRET.to_dict(),
                 **_extra_protocols(extras),
             },
             **({} if ceilings is None else {"ceilings": ceilings}),

@@ -1,10 +1,11 @@
 """Plan files of the bench runner: rows made elsewhere, read and checked here.
 
 A plan is JSON: ``suite``, ``cache``, ``commit``, ``source_hash`` and ``rows``, each with
-``suite``, ``cache``, ``role`` (pick | best | sample), the fields of the problem (``m``, ``n``,
-``k``; the others where they are not Problem's defaults), ``config``, ``predicted_us`` and,
-optionally, ``check`` (true). Rows of role ``best`` for one problem are candidates: the fastest
-is reported.
+``suite``, ``cache``, ``role`` (pick | best | sample | regret), the fields of the problem (``m``,
+``n``, ``k``; the others where they are not Problem's defaults), ``config``, ``predicted_us`` and,
+optionally, ``check`` (true) and ``of`` (words, of a row of role ``regret`` why it is tried). Rows
+of role ``best`` for one problem are candidates: the fastest is reported. Those of role ``regret``
+are raced against one another, and each is reported.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from solver.errors import InvalidInput
 from solver.families.sm90_gemm import CompileKey, compile_key
 from solver.problem import CACHES, Problem
 
-ROLES = ("pick", "best", "sample")
-
+ROLES = ("pick", "best", "sample", "regret")
+TOGETHER = ("best", "regret")
+"""Roles of which the rows of one problem are one job."""
 
 _OPTIONAL = tuple(field.name for field in fields(Problem) if field.default is not MISSING)
 
@@ -50,6 +52,7 @@ class PlanRow:
     config: Config
     predicted_us: float | None
     check: bool
+    of: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         """The row's own fields, all of the problem's among them, as the result repeats them."""
@@ -79,13 +82,20 @@ class Plan:
         return tuple(sorted(keys))
 
     def jobs(self) -> tuple[tuple[PlanRow, ...], ...]:
-        """Rows as they are run: each alone, but candidates of one ``best`` together, at the
-        place of the first."""
+        """Rows as they are run: each alone, but candidates of one problem (TOGETHER) at the place
+        of the first."""
         jobs: dict[Any, list[PlanRow]] = {}
         for index, row in enumerate(self.rows):
-            same = (row.suite, row.cache, row.problem) if row.role == "best" else index
+            together = row.role in TOGETHER
+            same = (row.role, row.suite, row.cache, row.problem) if together else index
             jobs.setdefault(same, []).append(row)
         return tuple(tuple(job) for job in jobs.values())
+
+
+def _words(raw: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(raw, list) or not all(isinstance(word, str) for word in raw):
+        raise InvalidPlan(place, "must be a list of words")
+    return tuple(raw)
 
 
 def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
@@ -106,6 +116,7 @@ def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
         config=config,
         predicted_us=raw.get("predicted_us"),
         check=raw.get("check", True),
+        of=_words(raw.get("of", []), f"{place}.of"),
     )
     if row.role not in ROLES:
         raise InvalidPlan(f"{place}.role", f"must be one of {', '.join(ROLES)}, got {row.role!r}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from kernels.bench_plan import PlanRow
 from kernels.files import replace_whole
+from kernels.regret import RegretRace, RegretRun
 from kernels.verify import Reason
 from kernels.worker import TaskResult
 
@@ -81,6 +83,38 @@ def failed_row(row: PlanRow, reason: Reason, details: str) -> dict[str, Any]:
         "reason": reason,
         "details": details,
         **dict.fromkeys(_ROW_FIELDS),
+    }
+
+
+def raced_row(
+    job: Sequence[PlanRow],
+    raced: RegretRace | None,
+    failures: Mapping[int, str],
+    note: str | None,
+) -> dict[str, Any]:
+    """The record of a race's job: that of its first row, with every row as a candidate.
+
+    ``median_us`` is the first's, None where it did not run; ``status`` is failed where none ran.
+    """
+    runs = {} if raced is None else raced.runs
+    clocks = {} if raced is None else raced.clocks
+    candidates = [
+        {
+            "config": row.config.to_dict(),
+            "of": list(row.of),
+            "predicted_us": row.predicted_us,
+            **(runs[index] if index in runs else RegretRun(failure=failures.get(index))).to_dict(),
+        }
+        for index, row in enumerate(job)
+    ]
+    ran = any(candidate["median_us"] is not None for candidate in candidates)
+    return job[0].identity() | {
+        "status": "passed" if ran else "failed",
+        "reason": None if ran else "no candidate ran",
+        "note": note,
+        "median_us": candidates[0]["median_us"],
+        **clocks,
+        "candidates": candidates,
     }
 
 

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.bench_plan import PlanRow
-from kernels.bench_result import failed_row, passed_row
+from kernels.bench_result import failed_row, passed_row, raced_row
 from kernels.choose import Choice, ChoiceTask, Tried, run_choice
 from kernels.errors import KernelError
 from kernels.process import OutcomeKind, Worker
-from kernels.protocol import BENCH, CHOICE, SAMPLE, SUSTAINED
+from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
+from kernels.regret import RegretRace, RegretTask, run_regret
 from kernels.rivals import RivalResult, RivalTask, run_rival
 from kernels.sustained import LEAST_FLOPS, SustainedResult, SustainedTask, run_sustained
 from kernels.verify import Reason, failure_of
 from kernels.worker import Task, TaskResult, device_facts, run_task
+from solver.config import Config
 from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
@@ -28,8 +30,11 @@ from solver.families import sm90_gemm_legality as legality
 ROW_DEADLINE_S = 60.0
 CHOICE_DEADLINE_S = 5.0  # more for each candidate of a race
 RIVAL_DEADLINE_S = 180.0  # Triton compiles its candidates the first time
-SUSTAINED_DEADLINE_S = 120.0
+SUSTAINED_DEADLINE_S = 180.0
+NEAR = 1.15
+"""How much slower than the winner a candidate may be to be tried for a second."""
 START_DEADLINE_S = 120.0
+RACES = 2  # of one job: the second without those that can't run by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,15 @@ class Extras:
 
 
 NO_EXTRAS = Extras()
+
+
+def _near(job: Sequence[PlanRow], choice: Choice, winner: int) -> tuple[Config, ...]:
+    """The candidates that came close to the winner in the race, the closest first."""
+    times = {i: t.median_us for i, t in enumerate(choice.tried) if t.median_us is not None}
+    if winner not in times:
+        return ()
+    limit = NEAR * times.pop(winner)
+    return tuple(job[i].config for i in sorted(times, key=times.__getitem__) if times[i] <= limit)
 
 
 class Runner:
@@ -76,17 +90,63 @@ class Runner:
 
     def run(self, job: Sequence[PlanRow]) -> dict[str, Any]:
         """The record of a job. Of several candidates the fastest of one pass is measured
-        afresh, next to cuBLAS, and that is what is reported."""
+        afresh, next to cuBLAS, and that is what is reported; those of role ``regret`` are raced
+        to the end, and each is reported."""
+        if job[0].role == "regret":
+            return self._raced(job)
         if len(job) == 1:
             return self._record(job[0])
         self._said("choose")
         choice, note = self._choose(job)
-        record = self._record(job[choice.winner or 0])
+        winner = choice.winner or 0
+        record = self._record(job[winner], _near(job, choice, winner))
         candidates = [
             {"config": row.config.to_dict(), "predicted_us": row.predicted_us, **tried.to_dict()}
             for row, tried in zip(job, choice.tried, strict=True)
         ]
         return record | {"candidates": candidates, "choice_note": note}
+
+    def _raced(self, job: Sequence[PlanRow]) -> dict[str, Any]:
+        """The record of candidates that run to the end of a race. Where it was not run to its end
+        each runs by itself, and those that can are raced without the others; ``note`` says why."""
+        self._said("race")
+        failures = {
+            index: ": ".join(refusal)
+            for index, row in enumerate(job)
+            if (refusal := self._refusal(row)) is not None
+        }
+        notes: list[str] = []
+        raced: RegretRace | None = None
+        for attempt in range(RACES):
+            able = [index for index in range(len(job)) if index not in failures]
+            if not able:
+                break
+            raced, failure = self._race(job, able)
+            if failure is None:
+                break
+            notes.append(f"the race ended with {': '.join(failure)}")
+            if attempt + 1 < RACES:
+                for index in able:
+                    alone = self._alone(job[index])
+                    if alone.failure is not None:
+                        failures[index] = alone.failure
+        return raced_row(job, raced, failures, "; ".join(notes) or None)
+
+    def _race(
+        self, job: Sequence[PlanRow], able: Sequence[int]
+    ) -> tuple[RegretRace | None, tuple[Reason, str] | None]:
+        """A race of some of a job's rows, its runs by their place in the job."""
+        task = RegretTask(
+            problem=job[0].problem,
+            configs={index: job[index].config for index in able},
+            device=self._device,
+            protocol=REGRET.with_cache(job[0].cache),
+            sms=self._sms,
+        )
+        result, failure = self._call(
+            run_regret, task, ROW_DEADLINE_S + CHOICE_DEADLINE_S * len(able)
+        )
+        return result, failure
 
     def _refusal(self, row: PlanRow) -> tuple[Reason, str] | None:
         """Why a row is not launched at all; None where it may be."""
@@ -128,7 +188,8 @@ class Runner:
         result, failure = self._call(run_task, task, ROW_DEADLINE_S)
         return failure if failure is not None else result
 
-    def _record(self, row: PlanRow) -> dict[str, Any]:
+    def _record(self, row: PlanRow, others: tuple[Config, ...] = ()) -> dict[str, Any]:
+        """A row's record; ``others`` are configurations that may do better over a second."""
         self._said("measure")
         result = self._run(row, choosing=False)
         if isinstance(result, TaskResult):
@@ -141,7 +202,7 @@ class Runner:
         for rival in self._extras.rivals:
             record |= self._against(row, rival, passed).to_fields(rival)
         if self._extras.sustained:
-            record |= self._held(row, passed).to_dict()
+            record |= self._held(row, passed, others).to_dict()
         return record
 
     def _against(self, row: PlanRow, rival: str, passed: bool) -> RivalResult:
@@ -154,14 +215,24 @@ class Runner:
         result, failure = self._call(run_rival, task, RIVAL_DEADLINE_S)
         return result if failure is None else RivalResult(": ".join(failure))
 
-    def _held(self, row: PlanRow, passed: bool) -> SustainedResult:
-        """A row's configuration and cuBLAS, each for a second at a time."""
+    def _held(self, row: PlanRow, passed: bool, others: tuple[Config, ...]) -> SustainedResult:
+        """A row's configuration, or the one of others that holds better, and cuBLAS, each for a
+        second at a time."""
         if not passed:
             return SustainedResult(sustained_note="not run: the row failed")
         if row.problem.flops < LEAST_FLOPS:
             return SustainedResult(sustained_note="not run: fewer than 2^40 operations")
         self._said("sustained")
-        task = SustainedTask(row.problem, row.config, self._device, SUSTAINED, row.cache, self._sms)
+        task = SustainedTask(
+            row.problem,
+            row.config,
+            self._device,
+            SUSTAINED,
+            row.cache,
+            self._sms,
+            others,
+            secrets.randbits(63),
+        )
         result, failure = self._call(run_sustained, task, SUSTAINED_DEADLINE_S)
         return result if failure is None else SustainedResult(sustained_note=": ".join(failure))
 

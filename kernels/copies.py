@@ -14,33 +14,22 @@ import numpy as np
 from cuda.bindings import driver
 
 from kernels.compile import compile_copies
+from kernels.copy_plan import (
+    COPY_ENTRY,
+    THREADS,
+    copies_needed,
+    copy_blocks,
+    copy_jobs,
+    stride_blocks,
+)
 from kernels.driver import checked
 from kernels.launch_config import launch_config
-from kernels.launch_plan import OUT_TYPES, LaunchPlan, TileLoad
-from solver.problem import VECTOR_BYTES, Matrix, Operands
-
-THREADS = 256
-WARPS = THREADS // 32
-RUN_WORDS = 128  # at most, of 16 bytes, that a warp copies
-BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
-
-LINES = np.dtype(
-    [
-        ("from", "<u8"),
-        ("to", "<u8"),
-        ("lines", "<i8"),
-        ("length", "<i8"),
-        ("pitch", "<i8"),
-        ("to_pitch", "<i8"),
-        ("runs", "<i8"),
-        ("run", "<i8"),
-    ]
-)
-"""Lines of copy.cu: 64 bytes."""
+from kernels.launch_plan import OUT_TYPES, LaunchPlan
+from solver.problem import Operands
 
 
 @cache
-def _module() -> Any:
+def _module(device: int) -> Any:
     cubin = compile_copies()
     cp.cuda.runtime.free(0)  # makes the primary context current in this thread
     image = np.frombuffer(cubin, np.uint8)
@@ -48,8 +37,20 @@ def _module() -> Any:
 
 
 @cache
-def _function(name: str) -> Any:
-    return checked("cuModuleGetFunction", driver.cuModuleGetFunction(_module(), name.encode()))
+def _function(name: str, device: int) -> Any:
+    """A kernel in the context of the current device, which is ``device``."""
+    return checked(
+        "cuModuleGetFunction", driver.cuModuleGetFunction(_module(device), name.encode())
+    )
+
+
+@cache
+def _sms(device: int) -> int:
+    return int(cp.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+def _device() -> int:
+    return int(cp.cuda.runtime.getDevice())
 
 
 class _Call:
@@ -62,7 +63,7 @@ class _Call:
         self._config = launch_config(blocks, THREADS, overlaps=overlaps)
         self._held = values
         self._pointers = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
-        self._function = _function(name)
+        self._function = _function(name, _device())
 
     def launch(self, stream: Any) -> None:
         self._config.hStream = driver.CUstream(stream.ptr)
@@ -82,34 +83,15 @@ class OperandCopies:
     """
 
     def __init__(self, plan: LaunchPlan, a: int, b: int, a_copy: int, b_copy: int) -> None:
-        problem = plan.problem
-        jobs = [
-            _lines(problem.a, plan.a, a, a_copy),
-            _lines(problem.b, plan.b, b, b_copy),
-        ]
-        runs = sum(int(job["lines"][0] * job["runs"][0]) for job in jobs)
-        blocks = -(-runs // WARPS)
-        self._call = _Call("copy_operands", blocks, jobs, overlaps=True) if runs else None
+        self._call = None
+        if copies_needed(plan):
+            jobs = copy_jobs(plan, a, b, a_copy, b_copy)
+            self._call = _Call(COPY_ENTRY, copy_blocks(plan), jobs, overlaps=True)
 
     def launch(self, stream: Any) -> None:
         """Enqueue the copies on a CuPy stream, if there are any."""
         if self._call is not None:
             self._call.launch(stream)
-
-
-def line_runs(words: int) -> tuple[int, int]:
-    """How many runs a line of so many words is copied in, and how many words each has at most."""
-    runs = -(-words // RUN_WORDS)
-    return runs, -(-words // runs)
-
-
-def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarray[Any, Any]:
-    job = np.zeros(1, LINES)
-    if load.copied:
-        runs = line_runs(-(-matrix.length * matrix.element_bytes // VECTOR_BYTES))
-        lines = matrix.lines, matrix.length, matrix.pitch
-        job[0] = (source, target, *lines, load.pitch, *runs)
-    return job
 
 
 def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
@@ -123,6 +105,5 @@ def scale(operands: Operands, c: int, beta: float, stream: Any) -> None:
         np.array([beta], np.float32),
         np.array([OUT_TYPES[operands.out]], np.int32),
     ]
-    most = BLOCKS_PER_SM * int(cp.cuda.Device().attributes["MultiProcessorCount"])
-    blocks = min(-(-matrix.lines * matrix.length // THREADS), most)
+    blocks = stride_blocks(matrix.lines * matrix.length, _sms(_device()))
     _Call("scale_matrix", blocks, values).launch(stream)

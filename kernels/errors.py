@@ -5,6 +5,8 @@ WarpwrightError (solver.errors)
     ├── CompilerAbsent      NVRTC can't be loaded: names the extra that brings it
     ├── CompileFailed       the compiler refused the kernel, or built it in a way that is no use
     ├── CompilerMismatch    the compiler's own figures contradict the solver's
+    ├── UnknownKernel       no kernel of these sources has that id
+    ├── TableRefused        a table of picks that can't be read or is made for something else
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
     ├── GpuLost             a GPU that fails whatever runs on it
@@ -41,6 +43,14 @@ class CompileFailed(KernelError):
 
 class CompilerMismatch(KernelError):
     """A compiled kernel is not what the solver took it for; the message says what to run."""
+
+
+class UnknownKernel(KernelError):
+    """An id that no kernel of the sources here has; the message says what is wrong with it."""
+
+
+class TableRefused(KernelError):
+    """A file that is no table of picks, or one for other sources or another device."""
 
 
 class CacheUnwritable(KernelError):

@@ -165,10 +165,12 @@ def why_absent() -> str:
 
 def match_profile(gpu: HostGpu | None) -> str | None:
     """The device profile of this GPU, or None where no shipped profile is of it."""
-    if gpu is None:
-        return None
-    name = PROFILE_BY_NAME.get(gpu.name)
-    return name if name in device_names() else None
+    return None if gpu is None else _profile_named(gpu.name)
+
+
+def _profile_named(name: str) -> str | None:
+    profile = PROFILE_BY_NAME.get(name)
+    return profile if profile in device_names() else None
 
 
 def require_family(gpu: HostGpu) -> str:
@@ -176,12 +178,15 @@ def require_family(gpu: HostGpu) -> str:
 
     Raises NoKernelFamily elsewhere, naming the devices on which it does.
     """
-    profile = match_profile(gpu)
+    return family_profile(gpu.name)
+
+
+def family_profile(name: str) -> str:
+    """The name of the profile of a GPU that the driver calls ``name``, as ``require_family``."""
+    profile = _profile_named(name)
     if profile is None or FAMILY not in load_profile(profile).families:
-        able = [name for name in device_names() if FAMILY in load_profile(name).families]
-        raise NoKernelFamily(
-            f"no kernel family runs on {gpu.name}; there is one for {', '.join(able)}"
-        )
+        able = [each for each in device_names() if FAMILY in load_profile(each).families]
+        raise NoKernelFamily(f"no kernel family runs on {name}; there is one for {', '.join(able)}")
     return profile
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import cupy as cp
 import numpy as np
@@ -20,6 +22,7 @@ from kernels.tensor_map import encode_tensor_map
 from solver.problem import VECTOR_BYTES
 
 _ATTRIBUTE = driver.CUfunction_attribute
+_SUCCESS = driver.CUresult.CUDA_SUCCESS
 
 
 def address(array: Any) -> int:
@@ -100,6 +103,19 @@ class Workspace:
         return not bool(self._counters.any())
 
 
+class Places(Protocol):
+    """Where a launch has its scratch; 0 for what its plan does not need."""
+
+    @property
+    def partials_address(self) -> int: ...
+    @property
+    def counters_address(self) -> int: ...
+    @property
+    def a_copy_address(self) -> int: ...
+    @property
+    def b_copy_address(self) -> int: ...
+
+
 class GemmLaunch:
     """One launch bound to its addresses; ``launch`` allocates nothing and may be captured.
 
@@ -117,7 +133,7 @@ class GemmLaunch:
         a: int,
         b: int,
         c: int,
-        workspace: Workspace,
+        workspace: Places,
         *,
         alpha: float = 1.0,
         beta: float = 0.0,
@@ -147,6 +163,7 @@ class GemmLaunch:
         )
         self._held: list[np.ndarray[Any, Any]] = [map_a, map_b, map_c, block]
         self._pointers = (ctypes.c_void_p * len(self._held))(*(x.ctypes.data for x in self._held))
+        self._parameters = ctypes.addressof(self._pointers)
         self._function = kernel.function
         self._config = launch_config(
             plan.grid,
@@ -161,11 +178,18 @@ class GemmLaunch:
 
         Raises LaunchFailed where the driver refuses.
         """
-        self._copies.launch(stream)
         self._config.hStream = driver.CUstream(stream.ptr)
-        checked(
-            f"launch of {self._plan.config}",
-            driver.cuLaunchKernelEx(
-                self._config, self._function, ctypes.addressof(self._pointers), 0
-            ),
-        )
+        self._enqueue(stream)
+
+    def on(self, stream: Any) -> Callable[[], None]:
+        """``launch`` on one CuPy stream, at little more than the cost of the driver's call;
+        meanwhile this object is launched on no other stream.
+        """
+        self._config.hStream = driver.CUstream(stream.ptr)
+        return partial(self._enqueue, stream)
+
+    def _enqueue(self, stream: Any) -> None:
+        self._copies.launch(stream)
+        result = driver.cuLaunchKernelEx(self._config, self._function, self._parameters, 0)
+        if result[0] != _SUCCESS:
+            checked(f"launch of {self._plan.config}", result)

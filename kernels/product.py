@@ -6,16 +6,14 @@ Needs a CUDA context: GPU processes only.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Real
 from typing import Any
-
-import numpy as np
 
 from kernels.compile import check_compiled
 from kernels.copies import scale
 from kernels.host import require_family
 from kernels.launch import GemmLaunch, Workspace
 from kernels.launch_plan import plan_launch
+from kernels.scalars import scalar
 from kernels.session import Session
 from solver.config import Config
 from solver.device import load_profile
@@ -30,7 +28,6 @@ from solver.space import tabulate
 MODEL = "calibrated"
 FIELDS = ("layout", "out_dtype", "lda", "ldb", "ldc")
 ADDRESS_MAX = 2**64 - 1
-FP32_MAX = float(np.finfo(np.float32).max)
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -48,19 +45,6 @@ def _check_extents(**extents: Any) -> None:
         check_integer(
             field, value, 0, MAX_EXTENT, high_words=MAX_EXTENT_WORDS, error=InvalidProblem
         )
-
-
-def _scalar(field: str, value: Any) -> float:
-    """A scalar as the kernel has it: what fp32 rounds to zero is zero."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InvalidProblem(field, f"must be a number, got {type(value).__name__}")
-    try:
-        with np.errstate(over="raise"):
-            return float(np.float32(value))
-    except (OverflowError, FloatingPointError):
-        raise InvalidProblem(
-            field, f"must be infinite or, as fp32 holds it, between -{FP32_MAX:g} and {FP32_MAX:g}"
-        ) from None
 
 
 def _offset(field: str, address: int, element_bytes: int) -> int:
@@ -113,7 +97,7 @@ def gemm(
     """
     _check_names(fields)
     _check_extents(m=m, n=n, k=k)
-    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    alpha, beta = scalar("alpha", alpha), scalar("beta", beta)
     # The other fields are checked as if the extents were there.
     operands = Operands(max(m, 1), max(n, 1), max(k, 1), dtype, **fields)
     device = load_profile(require_family(session.gpu))

@@ -1,7 +1,7 @@
 """Finding the fastest of several candidates without timing each for long: a race.
 
 All run in turn, round after round, so that clock and temperature are the same for all; who is
-slower than the leader in every round drops out.
+slower than the leader in every round drops out, unless how much slower is what is asked.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ class Lap:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Every candidate's lap, in their order, and the index of the fastest."""
+    """Every candidate's lap, in their order, the index of the fastest, and the times of each round
+    that each ran, µs a launch, from the first round on."""
 
     laps: tuple[Lap, ...]
     winner: int
+    times_us: tuple[tuple[float, ...], ...] = ()
 
 
 def still_running(times_us: Sequence[Sequence[float]], running: Sequence[int]) -> list[int]:
@@ -81,11 +83,18 @@ def _prepared(
     return graphs
 
 
-def race(session: Session, sides: Sequence[Side], protocol: Protocol, flush: bool = False) -> Race:
+def race(
+    session: Session,
+    sides: Sequence[Side],
+    protocol: Protocol,
+    flush: bool = False,
+    *,
+    drop: bool = True,
+) -> Race:
     """Run the sides against one another by ``protocol``, whose budget is that of each of them.
 
     It ends with one left, with ``max_rounds`` of those that stayed, or once the budget is gone
-    and ``min_rounds`` are done. ValueError where there is no side.
+    and ``min_rounds`` are done. Without ``drop`` all stay. ValueError where there is no side.
     """
     if not sides:
         raise ValueError("a race needs a candidate")
@@ -114,10 +123,11 @@ def race(session: Session, sides: Sequence[Side], protocol: Protocol, flush: boo
             times_us[index].append(elapsed_us(start, end) / graphs[index].launches)
         spent_ms += elapsed_us(batch, marks[-1][2]) / 1e3
         rounds += batch_rounds
-        running = still_running(times_us, running)
+        if drop:
+            running = still_running(times_us, running)
         spent = spent_ms >= protocol.budget_ms * len(sides) and rounds >= protocol.min_rounds
         if len(running) == 1 or rounds >= protocol.max_rounds or spent:
             break
     winner = min(running, key=lambda index: median(times_us[index]))
     laps = tuple(Lap(median(times), len(times)) for times in times_us)
-    return Race(laps, winner)
+    return Race(laps, winner, tuple(map(tuple, times_us)))

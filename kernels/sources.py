@@ -7,6 +7,7 @@ instantiates the template for a compile key.
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -14,13 +15,21 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
+from kernels.errors import UnknownKernel
 from solver.families.sm90_gemm import ROLE_REGISTERS, CompileKey
+from solver.families.sm90_gemm_registers import register_table
+from solver.limits import shortened
 from solver.problem import is_k_major
 
 ARCH = "sm_90a"  # wgmma and setmaxnreg exist only with the "a"
 ELEMENTS = {"bf16": "Bf16", "fp16": "Fp16"}
 COPIES = "copy.cu"  # the kernels around a launch: aligned copies of operands, C = beta·C
 OPTIONS = ("--std=c++17", "-Xptxas=-v")
+ID_DIGITS = 12
+_ID = re.compile(
+    r"([a-z0-9]{1,8})_([tn]{2})_([0-9]{1,4})x([0-9]{1,4})x([0-9]{1,4})_w([0-9])_r([01])_f([01])"
+    rf"-([0-9a-f]{{{ID_DIGITS}}})"
+)
 PROGRESS_OPTION = "-DWARPWRIGHT_PROGRESS"
 
 
@@ -71,7 +80,30 @@ def kernel_id(key: CompileKey, arch: str = ARCH) -> str:
 
     NVRTC's version stands beside it wherever a kernel was built or measured.
     """
-    return f"{key.name}-{source_hash(arch)[:12]}"
+    return f"{key.name}-{source_hash(arch)[:ID_DIGITS]}"
+
+
+def key_of(text: str, arch: str = ARCH) -> CompileKey:
+    """The compile key that has an id.
+
+    Raises UnknownKernel for a text that is no id, for a kernel that the family does not have and
+    for an id of other sources than these.
+    """
+    match = _ID.fullmatch(text)
+    if match is None:
+        like = f"bf16_tn_128x128x64_w2_r1_f1-{source_hash(arch)[:ID_DIGITS]}"
+        raise UnknownKernel(f"{shortened(repr(text))} is no kernel's id; one looks like {like}")
+    dtype, layout, *numbers, digits = match.groups()
+    key = CompileKey(dtype, layout, *map(int, numbers))
+    name = text.rpartition("-")[0]
+    if dtype not in ELEMENTS or key.name != name or not register_table().of(key):
+        raise UnknownKernel(f"the family has no kernel {name}")
+    if digits != source_hash(arch)[:ID_DIGITS]:
+        raise UnknownKernel(
+            f"{text} is of other sources than this version's, in which this kernel is "
+            f"{kernel_id(key, arch)}"
+        )
+    return key
 
 
 def instantiation(key: CompileKey) -> str:

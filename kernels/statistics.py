@@ -8,16 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+TIMING_CONFIDENCE = 0.95
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time per launch over replays, each replay the mean of its launches, microseconds."""
+    """Time per launch over replays, each replay the mean of its launches, microseconds.
+
+    The median lies between ``low_us`` and ``high_us`` with TIMING_CONFIDENCE.
+    """
 
     median_us: float
     p95_us: float
     p99_us: float
     replays: int
     launches_per_replay: int
+    low_us: float
+    high_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,36 @@ class RatioInterval:
         return (self.high - self.low) / 2 / self.ratio
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A positive quantity and what it lies between."""
+
+    value: float
+    low: float
+    high: float
+
+    def over(self, other: Interval) -> Interval:
+        """The quotient of two: of the least over the most, of the most over the least. With each at
+        95 % it holds at 90 % or more, whether or not they were measured together."""
+        return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
+
+    @property
+    def inverse(self) -> Interval:
+        """One over it."""
+        return Interval(1 / self.value, 1 / self.high, 1 / self.low)
+
+    def within(self, most: float) -> bool | None:
+        """Whether it is at most ``most``: None where the interval holds both answers."""
+        if self.high <= most:
+            return True
+        return False if self.low > most else None
+
+
 def summarise(times_us: Sequence[float], launches_per_replay: int) -> Timing:
-    """Median and percentiles (linear interpolation) of times per launch."""
+    """Median, its interval and percentiles (linear interpolation) of times per launch."""
     median, p95, p99 = (float(x) for x in np.quantile(np.asarray(times_us), (0.5, 0.95, 0.99)))
-    return Timing(median, p95, p99, len(times_us), launches_per_replay)
+    low, high = median_interval(times_us, TIMING_CONFIDENCE)
+    return Timing(median, p95, p99, len(times_us), launches_per_replay, low, high)
 
 
 def median_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:

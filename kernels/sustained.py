@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from kernels.host import ClockReading
-from kernels.protocol import SustainedProtocol
+from kernels.protocol import Protocol, SustainedProtocol
 from kernels.statistics import ratio_interval
 from solver.config import Config
 from solver.problem import Problem
@@ -23,11 +23,18 @@ LEAST_FLOPS = 1 << 40
 """A product from which on it is worth asking: 8192 cubed. One that is over in less time is not
 what keeps a GPU busy for seconds."""
 _POLL_S = 0.02
+TRIAL_HOLD_MS = 300.0
+"""How long each of several configurations is held before the one that holds best is compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class SustainedTask:
-    """A configuration that is known to be right; ``cache`` is cold or warm."""
+    """A configuration that is known to be right; ``cache`` is cold or warm.
+
+    ``others`` are configurations that may hold better: what is fastest for a moment may draw so
+    much power that it is not for a second. The best of all is compared, once its own results were
+    checked on inputs from ``seed``.
+    """
 
     problem: Problem
     config: Config
@@ -35,13 +42,16 @@ class SustainedTask:
     protocol: SustainedProtocol
     cache: str
     sms: int | None = None
+    others: tuple[Config, ...] = ()
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SustainedResult:
     """Times per launch while a side holds the GPU, and what it ran at; the ratio is cuBLAS's
     time over ours, of holds that follow one another. None where there was nothing to compare
-    with; ``sustained_note`` says why, or why the interval is wide."""
+    with; ``sustained_note`` says why, or why the interval is wide. ``sustained_config`` is what was
+    held, the best of ``sustained_tried`` configurations."""
 
     sustained_us: float | None = None
     sustained_cublas_us: float | None = None
@@ -54,6 +64,8 @@ class SustainedResult:
     sustained_power_w: float | None = None
     sustained_cublas_power_w: float | None = None
     sustained_holds: int | None = None
+    sustained_config: dict[str, Any] | None = None
+    sustained_tried: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result under its own field names."""
@@ -146,17 +158,19 @@ def run_sustained(task: SustainedTask) -> SustainedResult:
     from kernels.protocol import BENCH
     from kernels.replay import Side, prepare, spend, warm_device
     from kernels.session import session
-    from kernels.sides import input_sets, kernel_of, own_side
+    from kernels.sides import input_sets
 
     current, problem, protocol = session(), task.problem, task.protocol
-    kernel = kernel_of(current, problem, task.config, task.device)
     short = BENCH.with_cache(task.cache)
     sets, flush = input_sets(current, problem, short)
     if flush:
         return SustainedResult(
             sustained_note="not run: inputs too small, or memory too short, to stay cold"
         )
-    sides = [own_side(current, problem, task.config, kernel, task.sms, sets)]
+    config, wrong = _holds_best(current, task, sets, short)
+    if wrong:
+        return SustainedResult(sustained_note=f"{config} holds best and is wrong: {wrong}")
+    sides = [_side(current, task, config, sets)]
     absent = None
     try:
         _, products = cublas_products(sets, problem, current.stream)
@@ -174,4 +188,41 @@ def run_sustained(task: SustainedTask) -> SustainedResult:
             result = figures(holds, protocol, absent)
             if result.sustained_note is None or absent is not None:
                 break
-    return figures(holds, protocol, absent)
+    return replace(
+        figures(holds, protocol, absent),
+        sustained_config=config.to_dict(),
+        sustained_tried=1 + len(task.others),
+    )
+
+
+def _side(session: Any, task: SustainedTask, config: Config, sets: Any) -> Any:
+    from kernels.sides import kernel_of, own_side
+
+    kernel = kernel_of(session, task.problem, config, task.device)
+    return own_side(session, task.problem, config, kernel, task.sms, sets)
+
+
+def _holds_best(
+    session: Any, task: SustainedTask, sets: Any, short: Protocol
+) -> tuple[Config, str | None]:
+    """The configuration of a task with the shortest launches in a short hold of each, and what its
+    results have against it."""
+    from kernels.checking import check_config
+    from kernels.replay import prepare, spend, warm_device
+    from kernels.sides import kernel_of, most_sms
+
+    if not task.others:
+        return task.config, None
+    configs = (task.config, *task.others)
+    graphs = [prepare(session, _side(session, task, c, sets), short, False) for c in configs]
+    warm_device(session, graphs)
+    spend(session, graphs, task.protocol.warmup_ms)
+    trial = replace(task.protocol, hold_ms=TRIAL_HOLD_MS)
+    held = [hold(session, graph, trial).launch_us for graph in graphs]
+    config = configs[held.index(min(held))]
+    if config == task.config:
+        return config, None
+    kernel = kernel_of(session, task.problem, config, task.device)
+    sms = most_sms(session, task.sms)
+    result = check_config(session, kernel, task.problem, config, sms, task.seed)
+    return config, None if result.passed else "; ".join(result.details)

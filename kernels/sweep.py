@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,13 @@ def _measure(
         SweepRunner(design.rows, design.device, failures, done, worker).run(visits)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+Whole = Callable[[str, int, int], Callable[[str], int]]
+"""What reads a field's integer between two limits."""
+
+
+def add_arguments(
+    parser: argparse.ArgumentParser, whole: Whole = lambda _field, _low, _high: int
+) -> None:
     """The options that ``python -m kernels.sweep`` and ``warpwright sweep`` share."""
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument(
@@ -204,12 +210,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--design",
-        type=int,
+        type=whole("design", 1, DESIGN_MAX),
         default=DESIGN_ROWS,
         metavar="N",
         help=f"configurations of each cold problem beside the model's first ({DESIGN_ROWS})",
     )
-    parser.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the rows ({SEED})")
+    parser.add_argument(
+        "--seed",
+        type=whole("seed", 0, SEED_MAX),
+        default=SEED,
+        metavar="N",
+        help=f"of the rows ({SEED})",
+    )
     parser.add_argument("--commit", metavar="NAME", help="recorded where this is no checkout")
     parser.add_argument(
         "--partial", action="store_true", help="with --merge: take shards that are not complete"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,22 @@ from cuda.bindings import driver
 from kernels.driver import checked
 from kernels.errors import LaunchFailed
 from kernels.launch_plan import Box
+from kernels.tensor_map_names import (
+    DATA_TYPES,
+    INTERLEAVE,
+    L2_PROMOTION,
+    OUT_OF_BOUNDS,
+    SWIZZLES,
+)
 from solver.problem import VECTOR_BYTES
 
 TENSOR_MAP_BYTES = 128
-_DATA_TYPES = {
-    "bf16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-    "fp16": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-    "fp32": driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-}
-_SWIZZLES = {
-    16: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-    32: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
-    64: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
-    128: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-}
-# A row of a box is 128 bytes, and no more are asked for: 256 cost 3 to 5 % of the time where the
-# product waits for device memory (m up to 64), and won nothing on average elsewhere.
-L2_PROMOTION = driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 
 
+@lru_cache(maxsize=4096)
 def encode_tensor_map(box: Box, address: int) -> np.ndarray[Any, Any]:
-    """The 128 bytes of a tensor map for ``box`` over the matrix at a device address.
+    """The 128 bytes of a tensor map for ``box`` over the matrix at a device address, not to be
+    written to: whoever asks for the same again gets the same array.
 
     Elements out of bounds read as zero. Raises LaunchFailed for an address TMA can't take or
     where the driver refuses the map.
@@ -43,17 +39,17 @@ def encode_tensor_map(box: Box, address: int) -> np.ndarray[Any, Any]:
     encoded = checked(
         f"cuTensorMapEncodeTiled of {box}",
         driver.cuTensorMapEncodeTiled(
-            _DATA_TYPES[box.dtype],
+            getattr(driver.CUtensorMapDataType, DATA_TYPES[box.dtype]),
             2,
             address,
             [driver.cuuint64_t(box.columns), driver.cuuint64_t(box.rows)],
             [driver.cuuint64_t(box.row_bytes)],
             [driver.cuuint32_t(box.box_columns), driver.cuuint32_t(box.box_rows)],
             [driver.cuuint32_t(1), driver.cuuint32_t(1)],
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            _SWIZZLES[box.swizzle_bytes],
-            L2_PROMOTION,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            getattr(driver.CUtensorMapInterleave, INTERLEAVE),
+            getattr(driver.CUtensorMapSwizzle, SWIZZLES[box.swizzle_bytes]),
+            getattr(driver.CUtensorMapL2promotion, L2_PROMOTION),
+            getattr(driver.CUtensorMapFloatOOBfill, OUT_OF_BOUNDS),
         ),
     )
-    return np.frombuffer(ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES), np.uint8).copy()
+    return np.frombuffer(ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES), np.uint8)

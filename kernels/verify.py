@@ -67,13 +67,14 @@ _REASONS = {
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
     """What to verify. ``seed`` None draws a fresh one; ``predicted_us`` is the model's time,
-    compared with the measured one."""
+    compared with the measured one; ``against`` as in ``worker.Task``."""
 
     problem: Problem
     config: Config
     predicted_us: float | None = None
     seed: int | None = None
     protocol: Protocol = VERIFY
+    against: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ class Verification:
 
     ``prediction_error`` is (predicted - measured) / measured. ``ratio_to_cublas`` is
     cuBLAS's time over ours, between ``ratio_low`` and ``ratio_high``. ``protocol`` says how
-    it was timed. ``copies`` names the operands that a launch copies first, which is timed too.
+    it was timed; the median lies between ``median_low_us`` and ``median_high_us``. ``copies``
+    names the operands that a launch copies first, which is timed too. ``against`` is how the
+    fastest of other configurations did beside this one (kernels.against.Against).
     ``hang`` is where the debug build waits (kernels.hang.Hang) after a timeout.
     """
 
@@ -107,6 +110,8 @@ class Verification:
     k_coverage: float | None = None
     rel_error: float | None = None
     median_us: float | None = None
+    median_low_us: float | None = None
+    median_high_us: float | None = None
     p95_us: float | None = None
     p99_us: float | None = None
     replays: int | None = None
@@ -124,6 +129,7 @@ class Verification:
     sm_clock_before_mhz: int | None = None
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
+    against: dict[str, Any] | None = None
     hang: dict[str, Any] | None = None
 
     @property
@@ -171,6 +177,7 @@ def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
         device=device,
         seed=seed,
         protocol=request.protocol,
+        against=request.against,
     )
 
 
@@ -191,7 +198,8 @@ def verify(
     gpu, device = require_gpu()
     seed = secrets.randbits(63) if request.seed is None else request.seed
     try:
-        legality.check(request.config, request.problem, load_profile(device))
+        for config in (request.config, *request.against):
+            legality.check(config, request.problem, load_profile(device))
     except (IllegalConfig, InvalidProblem) as error:
         return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
     arguments = (task_of(request, device, seed),)

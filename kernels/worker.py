@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernels.against import AgainstTask, run_against
 from kernels.process import report
 from kernels.protocol import Protocol
 from solver.config import Config
@@ -20,6 +21,7 @@ class Task:
 
     ``sms`` limits the CTAs; None: every SM of the device. ``check``: run both rounds of the
     numerical check first, and time only what passes. ``cublas``: interleave with cuBLAS.
+    ``against``: other configurations, the fastest of which is timed next to this one.
     """
 
     problem: Problem
@@ -30,6 +32,7 @@ class Task:
     sms: int | None = None
     check: bool = True
     cublas: bool = True
+    against: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class TaskResult:
     microseconds, ``ratio_to_cublas`` is cuBLAS's time over ours, ``comparison`` names the
     library (or says why there is none), ``ratio_note`` why its interval is wide. ``copies``
     names the operands, a or b, that a launch copies first because TMA can't take them; its
-    time counts that.
+    time counts that. ``against`` is a ``kernels.against.Against`` where there were others.
     """
 
     failure: str | None
@@ -55,6 +58,8 @@ class TaskResult:
     k_coverage: float | None = None
     rel_error: float | None = None
     median_us: float | None = None
+    median_low_us: float | None = None
+    median_high_us: float | None = None
     p95_us: float | None = None
     p99_us: float | None = None
     replays: int | None = None
@@ -72,6 +77,7 @@ class TaskResult:
     sm_clock_before_mhz: int | None = None
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
+    against: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result under its own field names."""
@@ -122,7 +128,25 @@ def run_task(task: Task) -> TaskResult:
         )
         if not result.passed:
             return TaskResult(**facts | {"failure": "; ".join(result.details)})
-    return TaskResult(**facts | _time(task))
+    facts |= _time(task)
+    if task.against:
+        report("comparing", others=len(task.against))
+        facts["against"] = _against(task)
+    return TaskResult(**facts)
+
+
+def _against(task: Task) -> dict[str, Any]:
+    """How the others do next to this configuration."""
+    others = AgainstTask(
+        problem=task.problem,
+        config=task.config,
+        others=task.against,
+        device=task.device,
+        seed=task.seed,
+        protocol=task.protocol,
+        sms=task.sms,
+    )
+    return run_against(others).to_dict()
 
 
 def _time(task: Task) -> dict[str, Any]:
@@ -150,6 +174,8 @@ def _time(task: Task) -> dict[str, Any]:
     ours = measured.timings[0]
     timed: dict[str, Any] = {
         "median_us": ours.median_us,
+        "median_low_us": ours.low_us,
+        "median_high_us": ours.high_us,
         "p95_us": ours.p95_us,
         "p99_us": ours.p99_us,
         "replays": ours.replays,

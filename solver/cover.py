@@ -151,7 +151,92 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
     numbers = all_numbers(table)
     unrefuted = open_cover(table, numbers, by)
     order, limits = unrefuted.order, unrefuted.limits
-    levels = [limits[:, order] * _SIGN]
+    start, stop, best, how, unrefuted_at = _descend(limits[:, order], time_limit, beaten)
+    cover = dataclasses.replace(
+        unrefuted, start=start, stop=stop, best=best, how=how, open_works=order[unrefuted_at]
+    )
+    check_cover(cover, table, numbers)
+    return cover
+
+
+@dataclass(frozen=True, slots=True)
+class RowCover:
+    """A partition of some rows: G groups of two and more with their bounds, and those left alone.
+
+    ``order`` [R] lists rows so that group g is ``order[start[g] : stop[g]]``, and from the last
+    stop on those in no group; ``best`` [E, G] holds each group's extremes.
+    """
+
+    order: Ticks
+    start: Ticks
+    stop: Ticks
+    best: Ticks
+
+    @property
+    def grouped(self) -> int:
+        """Rows in groups."""
+        return int((self.stop - self.start).sum())
+
+
+def build_row_cover(table: Table, work: Ticks, kernel: Ticks, beaten: Beaten) -> RowCover:
+    """Groups of rows whose value bounds are ``beaten`` together.
+
+    Rows of a work, which follow one another in ``work``, differ in little but the depth of their
+    ring: in its order, neighbours take as long and as much memory. From each row alone on,
+    neighbours are joined as long as what bounds both is beaten still.
+    """
+    numbers = row_numbers(table, work, kernel)
+    run = np.cumsum(np.diff(work, prepend=work[:1]) != 0)
+    order = np.lexsort((table.kernels.slots[kernel], run))
+    best = numbers[:, order] * _SIGN
+    start = np.flatnonzero(beaten(value_bounds(named(best * _SIGN), NUMPY)))
+    best, stop = best[:, start], start + 1
+    joined = True
+    while joined:
+        joined = False
+        for parity in (0, 1):
+            left = np.arange(parity, len(start) - 1, 2)
+            left = left[stop[left] == start[left + 1]]
+            both = np.minimum(best[:, left], best[:, left + 1])
+            is_beaten = beaten(value_bounds(named(both * _SIGN), NUMPY))
+            left, both = left[is_beaten], both[:, is_beaten]
+            best[:, left], stop[left] = both, stop[left + 1]
+            start, stop, best = (np.delete(x, left + 1, axis=-1) for x in (start, stop, best))
+            joined |= bool(len(left))
+    together = stop - start > 1
+    start, stop, best = start[together], stop[together], best[:, together] * _SIGN
+    members = [order[a:b] for a, b in zip(start, stop, strict=True)]
+    size = stop - start
+    end = np.cumsum(size)
+    alone = np.setdiff1d(np.arange(len(order)), np.concatenate([order[:0], *members]))
+    cover = RowCover(np.concatenate([*members, alone]), end - size, end, best)
+    check_row_cover(cover, numbers)
+    return cover
+
+
+def check_row_cover(cover: RowCover, numbers: Ticks) -> None:
+    """Every row once, and none better in anything than its group.
+
+    ``numbers`` [E, R] are those of the rows. Raises ProofError.
+    """
+    size = cover.stop - cover.start
+    rows = cover.order[: cover.grouped]
+    worse = (numbers[:, rows] * _SIGN >= np.repeat(cover.best, size, axis=1) * _SIGN).all()
+    whole = np.array_equal(np.sort(cover.order), np.arange(numbers.shape[1]))
+    follow = np.array_equal(cover.start, np.cumsum(size) - size)
+    if not (worse and whole and follow):
+        raise ProofError("the groups do not partition the rows under their own bounds")
+
+
+def _descend(
+    numbers: Ticks, time_limit: int | None, beaten: Beaten | None
+) -> tuple[Ticks, Ticks, Ticks, Ticks, Ticks]:
+    """Walk down a binary tree over columns of numbers. Shape [E, N].
+
+    Where a group starts and stops, its extremes, how it is refuted; and the columns that nothing
+    refutes.
+    """
+    levels = [numbers * _SIGN]
     while levels[-1].shape[1] > 1:
         nodes = levels[-1]
         if nodes.shape[1] % 2:
@@ -170,23 +255,20 @@ def build_cover(table: Table, time_limit: int | None, beaten: Beaten | None, by:
         kind = _refutation(values, time_limit, beaten)
         found = np.flatnonzero(kind >= 0)
         starts.append(nodes[found] * span)
-        stops.append(np.minimum((nodes[found] + 1) * span, len(order)))
+        stops.append(np.minimum((nodes[found] + 1) * span, numbers.shape[1]))
         best.append(values[:, found])
         how.append(kind[found])
         nodes = nodes[kind < 0]
         if span > 1:
             nodes = np.stack([2 * nodes, 2 * nodes + 1], axis=1).ravel()
             span //= 2
-    cover = dataclasses.replace(
-        unrefuted,
-        start=np.concatenate(starts),
-        stop=np.concatenate(stops),
-        best=np.concatenate(best, axis=1),
-        how=np.concatenate(how),
-        open_works=order[nodes],
+    return (
+        np.concatenate(starts),
+        np.concatenate(stops),
+        np.concatenate(best, axis=1),
+        np.concatenate(how),
+        nodes,
     )
-    check_cover(cover, table, numbers)
-    return cover
 
 
 def _refutation(values: Ticks, time_limit: int | None, beaten: Beaten | None) -> Ticks:

@@ -223,6 +223,18 @@ def pick(
     return Solution(question, device, space, rows, front)
 
 
+def play_pick(solution: Solution) -> tuple[int, int, bool]:
+    """Play the pick's critical CTA event by event: (k-iterations, the wait in ticks, whether the
+    run was short enough to be played whole and held against its price).
+
+    Raises ProofError where the events say otherwise than the closed form.
+    """
+    table, row = solution.space.allowed, solution.pick
+    iterations = _iterations(table, row)
+    run = Engine._play(table, row)
+    return iterations, run.wait, iterations <= PLAYED_ITERATIONS_MAX
+
+
 def _iterations(table: Table, row: Row) -> int:
     """k-iterations of the row's critical CTA."""
     return int(table.works.iterations[row.work]) * int(table.works.units[row.work])

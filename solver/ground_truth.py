@@ -30,8 +30,9 @@ WORDS = ("dtype", "layout", "out_dtype")  # of a problem's fields, those that ar
 
 @dataclass(frozen=True, slots=True)
 class GroundTruthGroup:
-    """Timed rows of one problem. ``columns`` are configuration fields, times are in µs;
-    ``repeat_us`` is the second measurement of a row, NaN where it was measured once."""
+    """Timed rows of one problem. ``columns`` are configuration fields, times are in µs; ``p95_us``
+    is over a row's replays; ``repeat_us`` is the second measurement of a row, NaN where it was
+    measured once."""
 
     suite: str
     problem: Problem
@@ -39,6 +40,7 @@ class GroundTruthGroup:
     columns: dict[str, np.ndarray[Any, np.dtype[np.int64]]]
     role: np.ndarray[Any, np.dtype[np.str_]]
     measured_us: np.ndarray[Any, np.dtype[np.float64]]
+    p95_us: np.ndarray[Any, np.dtype[np.float64]]
     repeat_us: np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -84,5 +86,6 @@ def _group(rows: list[dict[str, str]]) -> GroundTruthGroup:
         },
         role=np.array([row["role"] for row in rows]),
         measured_us=times("median_us"),
+        p95_us=times("p95_us"),
         repeat_us=times("repeat_us"),
     )

@@ -17,8 +17,9 @@ For a ranking, given a space and the claimed first rows:
    in the second. A prover that refutes these proves nothing.
 
 For a Pareto front, 2 and 3 ask whether a row is beaten: slower than the factor allows, or
-nowhere better than a point of the front, and in no case faster than the least time. 4 confirms
-the values of points; as a control, no point may be beaten by another.
+nowhere better than a point of the front, and in no case faster than the least time; rows left open
+whose bounds one point beats together are refuted together. 4 confirms the values of points; as a
+control, no point may be beaten by another.
 
 Steps 2 and 3 are ground arithmetic. What ties the unrolled turn to all iterations is the ring
 lemma, and the groups rest on monotony: tests/solver/test_lemmas.py proves the one by
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,6 +45,7 @@ from solver.cover import (
     all_numbers,
     best_extremes,
     build_cover,
+    build_row_cover,
     named,
     open_cover,
     row_numbers,
@@ -232,9 +235,9 @@ class Prover:
         if deadline.passed or not front.whole:
             return self._unfinished(_untouched(table), DEFAULT.ranking, least)
         self._check_values(table, front.fastest)
-        targets = np.array(vectors, dtype=np.int64)
-        cover = build_cover(table, limit, lambda bounds: _beater(bounds, targets, least) >= 0)
-        by = _beater(value_bounds(named(cover.best), NUMPY), targets, least)
+        aim = _Aim(np.array(vectors, dtype=np.int64), least, limit)
+        cover = build_cover(table, limit, aim.beaten)
+        by = aim.beater(value_bounds(named(cover.best), NUMPY))
 
         def refuted(at: int, values: list[int], how: int) -> bool:
             if how == VALUES:
@@ -246,15 +249,7 @@ class Prover:
         try:
             self._refute_groups(cover, progress, deadline, refuted)
             work, kernel = table.rows(cover.open_works)
-            rows = _Rows(table, work, kernel)
-            by = _beater(row_values(table, work, kernel), targets, least)
-            for at in range(len(work)):
-                progress.rows_left = work[at:]
-                _in_time(deadline)
-                row = rows[at]
-                beaten = by[at] >= 0 and self._smt.row_beaten(row, limit, least, vectors[by[at]])
-                if not beaten and not self._smt.row_beaten(row, limit, least, NOWHERE):
-                    raise ProofError(f"{rows.config(at)} is missing")
+            groups, grouped = self._refute_rows(table, work, kernel, aim, progress, deadline)
             finalists = []
             for at, point in enumerate(points):
                 progress.rows_left = np.array([p.work for p in points[at:]])
@@ -264,7 +259,7 @@ class Prover:
                     finalists.append(self._smt.derive(row))
                 # Points ascend: one that comes later is worse in its first differing axis.
                 for earlier in vectors[:at]:
-                    if self._smt.row_beaten(row, limit, least, earlier):
+                    if self._smt.values_beaten(point.values, earlier):
                         raise ProofError(f"{point.config} is beaten")
             progress.rows_left = np.array([point.work for point in points[:FINALISTS]])
             confirmed = [point.values for point in points[:FINALISTS]]
@@ -276,15 +271,50 @@ class Prover:
         return Proof(
             configurations=table.size,
             excluded=space.excluded,
-            groups=len(cover.start),
-            refuted_by_group=table.size - len(work) - (len(points) - open_points),
-            refuted_exactly=len(work) - open_points,
+            groups=len(cover.start) + groups,
+            refuted_by_group=table.size - len(work) - (len(points) - open_points) + grouped,
+            refuted_exactly=len(work) - open_points - grouped,
             finalists=len(finalists),
             listed=len(points) - len(finalists),
             unrolled=UNROLLED,
             table_sha256=table.sha256(),
             timeline=timeline,
         )
+
+    def _refute_rows(
+        self,
+        table: Table,
+        work: Ticks,
+        kernel: Ticks,
+        aim: _Aim,
+        progress: _Progress,
+        deadline: Deadline,
+    ) -> tuple[int, int]:
+        """Show of rows that each is too slow or nowhere better than a point: of several at once
+        where one point beats them all, of the others exactly. Points stay apart.
+
+        Returns how many groups that took, and how many rows are in them.
+        """
+        points, limits = aim.points.tolist(), (aim.limit, aim.least)
+        cover = build_row_cover(table, work, kernel, aim.beaten)
+        left = work[cover.order]
+        by = aim.beater(value_bounds(named(cover.best), NUMPY))
+        for at, values in enumerate(cover.best.T.tolist()):
+            progress.rows_left = left[cover.start[at] :]
+            _in_time(deadline)
+            if not self._smt.group_beaten(values, *limits, points[by[at]]):
+                raise ProofError(f"the bound of the rows at {values} does not refute them")
+        rows = _Rows(table, work, kernel)
+        by = aim.beater(row_values(table, work, kernel))
+        for done, at in enumerate(cover.order[cover.grouped :].tolist(), cover.grouped):
+            progress.rows_left = left[done:]
+            _in_time(deadline)
+            row = rows[at]
+            if by[at] >= 0 and self._smt.row_beaten(row, *limits, points[by[at]]):
+                continue
+            if not self._smt.row_beaten(row, *limits, NOWHERE):
+                raise ProofError(f"{rows.config(at)} is missing")
+        return len(cover.start), cover.grouped
 
     def _exclude(self, space: Space) -> None:
         """Show that the rows allowed are those legal ones for which every constraint holds."""
@@ -383,16 +413,29 @@ def _vector(point: Row, pareto: Pareto) -> list[int]:
     return [v if i in pareto.columns else -1 for i, v in enumerate(point.values)]
 
 
-def _beater(values: Iterable[Ticks], points: Ticks, least: int) -> Ticks:
-    """Index of a point that is nowhere worse than each of ``values``, -1 without. Shape [N]."""
-    time, *others = values
-    found = np.full(len(time), -1, dtype=np.int64)
-    for at, point in enumerate(points):
-        nowhere_worse = time >= max(least, point[0])
-        for value, mine in zip(others, point[1:], strict=True):
-            nowhere_worse &= value >= mine
-        found[nowhere_worse] = at
-    return found
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """What a front's rows must not reach: its ``points`` [N, 4], ticks below ``least``, all within
+    the time limit."""
+
+    points: Ticks
+    least: int
+    limit: int
+
+    def beater(self, values: Iterable[Ticks]) -> Ticks:
+        """Index of a point that is nowhere worse than each of ``values``, -1 without. Shape [R]."""
+        time, *others = values
+        found = np.full(len(time), -1, dtype=np.int64)
+        for at, point in enumerate(self.points):
+            nowhere_worse = time >= max(self.least, point[0])
+            for value, mine in zip(others, point[1:], strict=True):
+                nowhere_worse &= value >= mine
+            found[nowhere_worse] = at
+        return found
+
+    def beaten(self, values: Iterable[Ticks]) -> Mask:
+        """Which of ``values`` a point beats."""
+        return self.beater(values) >= 0
 
 
 def _places(work: Ticks, kernel: Ticks, claims: Sequence[Row]) -> list[int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, NamedTuple
 
+from solver.config import Config
 from solver.device import DeviceProfile
 from solver.families import paper, sm90_gemm, sm90_gemm_operands
 from solver.families.sm90_gemm_registers import register_table
@@ -125,6 +127,18 @@ def problem_words(problem: Problem) -> str:
         ),
     ]
     return f"{p.m} x {p.n} x {p.k} in {p.dtype} ({', '.join(lies)})"
+
+
+def config_words(config: Mapping[str, Any]) -> str:
+    """A configuration in one line, what is at its default left out."""
+    tile = f"{config['tile_m']}x{config['tile_n']}x{config['tile_k']}"
+    usual = {field.name: field.default for field in fields(Config)}
+    rest = [
+        f"{name}={value}"
+        for name, value in config.items()
+        if name not in ("family", "tile_m", "tile_n", "tile_k") and value != usual[name]
+    ]
+    return " ".join([config["family"], tile, *rest])
 
 
 def copied_operands(problem: Problem, model: str) -> list[str]:

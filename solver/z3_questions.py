@@ -47,6 +47,11 @@ class Smt:
             self._ground((*row, *names), _beaten(values, limits, claimed))
             for row, values in ((EXTREMES, self._group_values), (ROW, self._row_values))
         )
+        found = self._variables([f"found_{name}" for name in AXES])
+        self._values_beaten = self._ground(
+            (*vars(found), *vars(claim)),
+            z3.And(*(x >= y for x, y in zip(vars(found).values(), claimed, strict=True))),
+        )
         self._finalist_holds = self._ground(
             (*PARAMETERS, *Finalist.DERIVED), Finalist.definition(p)
         )
@@ -86,6 +91,10 @@ class Smt:
     def row_beaten(self, row: Sequence[int], limit: int, least: int, point: Sequence[int]) -> bool:
         """The same of one row."""
         return self._row_beaten.decide([*row, limit, least, *point])
+
+    def values_beaten(self, values: Values, point: Sequence[int]) -> bool:
+        """Whether values, which a row was shown to have, are nowhere better than ``point``."""
+        return self._values_beaten.decide([*values, *point])
 
     def row_is(self, row: Sequence[int], values: Values) -> bool:
         """Whether a row has these values."""

@@ -29,7 +29,7 @@ class EncodedResponse(Response):
 def answer_response(given: Given, *, headers: Iterable[Header] = ()) -> Response:
     """An answer, and in Server-Timing where it comes from and what it took."""
     body = given.answer.body
-    timings = _server_timing(given.timings_ms)
+    timings = server_timing(given.timings_ms)
     if given.source != "miss":
         timings = f"cache;desc={given.source}" + (f", {timings}" if timings else "")
     return EncodedResponse(
@@ -53,7 +53,7 @@ def json_response(
     """A JSON response; ``timings_ms`` travel in Server-Timing, so that the body stays pure."""
     headers = dict(headers or {})
     if timings_ms is not None:
-        headers["Server-Timing"] = _server_timing(timings_ms)
+        headers["Server-Timing"] = server_timing(timings_ms)
     return Response(
         dump(body),
         status_code=status,
@@ -62,7 +62,8 @@ def json_response(
     )
 
 
-def _server_timing(timings_ms: Mapping[str, float]) -> str:
+def server_timing(timings_ms: Mapping[str, float]) -> str:
+    """Steps and their milliseconds, as the Server-Timing header has them."""
     return ", ".join(f"{name};dur={value:.3f}" for name, value in timings_ms.items())
 
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from app.cli import bench_solver
+from app.cli import bench_accuracy, bench_solver
 from app.cli.arguments import add_device, add_json, bounded
+from app.cli.bench_accuracy import add_results
 from app.cli.bench_solver import SUITE_HELP
 from app.cli.documents import write_json
 from app.cli.session import NEGATIVE, OK, Session
@@ -15,6 +16,7 @@ from app.cli.show import show_record
 from app.host import detect_host
 from app.plan import make_plan
 from kernels.table import bench_compile
+from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.problem import CACHES
 from solver.question import TOP_K_MAX
@@ -30,6 +32,7 @@ def add_commands(commands: Any) -> None:
     kinds = bench.add_subparsers(metavar="KIND", required=True)
 
     bench_solver.add_kinds(kinds)
+    bench_accuracy.add_kind(kinds)
 
     compile_ = kinds.add_parser("compile", help="compile the family and hold it to the solver")
     compile_.add_argument("--family", default=FAMILIES[0], choices=FAMILIES)
@@ -51,15 +54,21 @@ def add_commands(commands: Any) -> None:
     protocol_.set_defaults(run=protocol)
 
     plan_ = kinds.add_parser("plan", help="a plan file for `python -m kernels.bench`")
-    plan_.add_argument("--suite", default="llm", metavar="NAME|FILE.csv", help=SUITE_HELP)
+    plan_.add_argument("--suite", metavar="NAME|FILE.csv", help=f"{SUITE_HELP}; llm")
     plan_.add_argument(
         "--best",
         type=bounded("best", 0, TOP_K_MAX),
-        default=0,
         metavar="N",
-        help="also N candidates for each problem's best, half of them of further tiles",
+        help="also N candidates for each problem's best, half of them of further tiles; 0",
     )
-    plan_.add_argument("--cache", default="cold", choices=CACHES)
+    plan_.add_argument("--cache", choices=CACHES, help="cold")
+    plan_.add_argument(
+        "--regret",
+        action="store_true",
+        help="instead: races of the pick with the model's next ones, the ground truth's fastest "
+        "and peers' picks, over its shapes",
+    )
+    add_results(plan_)
     plan_.add_argument("--out", required=True, type=Path, metavar="FILE")
     add_device(plan_)
     add_json(plan_)
@@ -88,17 +97,31 @@ def protocol(arguments: argparse.Namespace, session: Session) -> int:
 
 def plan(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench plan``."""
-    problems = load_suite(arguments.suite)
     device = arguments.device or detect_host().device
-    with session.progress("planning") as bar:
-        document = make_plan(
-            arguments.suite,
-            problems,
-            device=device,
-            best=arguments.best,
-            cache=arguments.cache,
-            progress=bar,
-        )
+    if arguments.regret:
+        for name in ("suite", "best", "cache"):
+            if getattr(arguments, name) is not None:
+                raise InvalidInput(name, "must not be given with --regret, which decides it")
+        from app.recorded import read_recorded  # here: no other command needs them
+        from app.regret_plan import make_regret_plan
+
+        recorded = read_recorded(device, arguments.results)
+        with session.progress("planning") as bar:
+            document = make_regret_plan(recorded, device, bar)
+    else:
+        if arguments.results is not None:
+            raise InvalidInput("results", "goes with --regret alone")
+        suite = arguments.suite or "llm"
+        problems = load_suite(suite)
+        with session.progress("planning") as bar:
+            document = make_plan(
+                suite,
+                problems,
+                device=device,
+                best=arguments.best or 0,
+                cache=arguments.cache or "cold",
+                progress=bar,
+            )
     write_json(arguments.out, document)
     record = {"out": str(arguments.out), "rows": len(document["rows"]), "device": device}
     session.emit(record, lambda console: show_record(console, "planned", record))

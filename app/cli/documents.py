@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,12 @@ def question_of(arguments: argparse.Namespace) -> Question:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a document whole or not at all. Raises EnvironmentLacks where that can't be done."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    write_whole(path, f"{text}\n".encode())
+    write_whole(path, json_text(document).encode())
+
+
+def json_text(document: Any) -> str:
+    """A document as it is written: one member a line."""
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -110,3 +115,16 @@ def write_whole(path: Path, content: bytes) -> None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise EnvironmentLacks(f"{path} can't be written: {why}") from error
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files to a folder, which is made where it is not there, in order, each whole.
+
+    Raises EnvironmentLacks where that can't be done.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentLacks(f"{folder} can't be made: {error.strerror or error}") from error
+    for name, content in files.items():
+        write_whole(folder / name, content)

@@ -14,12 +14,11 @@ from app.cli.show import show_record
 from app.host import check_memory, detect_host
 from app.verification import verify_here
 from kernels.compile import check_compiled, compile_kernel
-from kernels.verify import require_gpu
+from kernels.verify import VerificationRequest, require_gpu
 from solver.config import Config
 from solver.device import load_profile
 from solver.families import sm90_gemm
 from solver.problem import Problem
-from solver.question import Question
 
 DEADLINE_S = 120
 
@@ -51,10 +50,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _choose(arguments: argparse.Namespace, problem: Problem, device: str) -> dict[str, Any]:
-    """The answer for the configuration given, else for the pick; it is legal either way."""
-    if arguments.config is None:
-        return answers.optimize(Question(problem, device=device, proof="none"))[0]
-    return answers.simulate(problem, config_of(arguments.config), device, "calibrated")
+    config = None if arguments.config is None else config_of(arguments.config)
+    return answers.choose(problem, config, device)
 
 
 def compile_command(arguments: argparse.Namespace, session: Session) -> int:
@@ -95,9 +92,9 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
     with session.waiting(f"verifying on {gpu.name}"):
         answer = _choose(arguments, problem, device)
         outcome = verify_here(
-            problem,
-            Config.from_dict(answer["config"]),
-            answer["predicted"]["time_us"],
+            VerificationRequest(
+                problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]
+            ),
             deadline_s=arguments.deadline,
         )
     record = {**outcome.result, "config": answer["config"], "kernel": answer["kernel"]}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
-from solver.config import Config
 from solver.problem import Problem
+from solver.report import config_words as config_words
 from solver.report import memory_bytes, problem_words
 
 Body = Mapping[str, Any]
-DEFAULTS = {field.name: field.default for field in fields(Config)}
 
 
 def pairs(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
@@ -36,17 +34,6 @@ def title_of(body: Body) -> str:
         *(["A and B in the L2"] if body["cache"] == "warm" else []),
     ]
     return ", ".join([f"{problem} on {body['device']['title']}", *settings])
-
-
-def config_words(config: Body) -> str:
-    """A configuration in one line, what is at its default left out."""
-    tile = f"{config['tile_m']}x{config['tile_n']}x{config['tile_k']}"
-    rest = [
-        f"{name}={value}"
-        for name, value in config.items()
-        if name not in ("family", "tile_m", "tile_n", "tile_k") and value != DEFAULTS[name]
-    ]
-    return " ".join([config["family"], tile, *rest])
 
 
 def kernel_words(kernel: Body) -> str:

@@ -17,7 +17,19 @@ from contextlib import suppress
 from rich.markup import escape
 
 from app import __version__
-from app.cli import ask, bench, certificates, gpu, keys, service, sweep
+from app.cli import (
+    ask,
+    bench,
+    certificates,
+    export,
+    gpu,
+    keys,
+    picks,
+    service,
+    settings,
+    sweep,
+    table,
+)
 from app.cli.arguments import Parser
 from app.cli.session import (
     DEFECT,
@@ -30,7 +42,7 @@ from app.cli.session import (
     OutputLost,
     Session,
 )
-from app.errors import AddressInUse, EnvironmentLacks, StoreUnavailable
+from app.errors import AddressInUse, EnvironmentLacks, NoPick, StoreUnavailable
 from app.problem_documents import from_exception, is_expected
 from kernels.errors import (
     CacheUnwritable,
@@ -55,7 +67,7 @@ ENVIRONMENT_ERRORS = (
     NoKernelFamily,
     StoreUnavailable,
 )
-NEGATIVE_ERRORS = (CompileFailed, Unsatisfiable)
+NEGATIVE_ERRORS = (CompileFailed, NoPick, Unsatisfiable)
 
 
 def build_parser() -> Parser:
@@ -68,7 +80,11 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (ask, certificates, gpu, service, keys, bench, sweep):
+    shown_in_order = (
+        *(ask, certificates, gpu, picks, export, table, settings),
+        *(service, keys, bench, sweep),
+    )
+    for module in shown_in_order:
         module.add_commands(commands)
     return parser
 

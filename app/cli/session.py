@@ -82,6 +82,15 @@ class Session:
         with suppress(OSError):
             self.err.print(words, soft_wrap=True)
 
+    def command(self, line: str) -> None:
+        """A line for the CI system that runs this: on standard output, unless that is JSON's."""
+        if self.as_json:
+            with suppress(OSError):
+                print(line, file=sys.stderr, flush=True)
+        else:
+            with writing():
+                print(line)
+
     @contextmanager
     def waiting(self, words: str) -> Iterator[None]:
         """Say what is being waited for, once that has taken two seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from app.cli.arguments import add_json
+from app.cli.arguments import add_json, bounded
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
 from kernels.sweep import add_arguments, perform
@@ -16,7 +16,7 @@ def add_commands(commands: Any) -> None:
     sweep_ = commands.add_parser(
         "sweep", help="time thousands of configurations on this machine's GPU; may be resumed"
     )
-    add_arguments(sweep_)
+    add_arguments(sweep_, bounded)
     add_json(sweep_)
     sweep_.set_defaults(run=sweep)
 

@@ -15,11 +15,14 @@ TYPE_WORDS = {"integer": "an integer", "number": "a number", "string": "a string
 Schema = Mapping[str, Any]
 
 
-def describe(fault: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str]:
+def describe(
+    fault: Mapping[str, Any], model: type[BaseModel], whole: str = "this request"
+) -> tuple[str, str]:
     """(field, message) of one entry of ``ValidationError.errors()`` for ``model``.
 
     The field is the value's path in the request (``config.tile_m``, ``objective.order.1``);
-    the message states the limit as the model's own JSON schema has it.
+    the message states the limit as the model's own JSON schema has it. ``whole`` is what the
+    model is of, in words.
     """
     path, parent, node = _walk(fault["loc"], _schema(model))
     given, kind = fault["input"], fault["type"]
@@ -36,7 +39,7 @@ def describe(fault: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str
             return field, "must be a JSON object, got nothing"
         case "extra_forbidden":
             siblings = ", ".join(parent.get("properties", {}))
-            return field, f"is no field of this request; there are {siblings}"
+            return field, f"is no field of {whole}; there are {siblings}"
         case _:
             return field, f"must be {limit_words(node)}, got {_typed(given)}"
 
@@ -82,6 +85,8 @@ def _typed(value: Any) -> str:
 
 def limit_words(schema: Schema) -> str:
     """What a value of a schema must be, in words: its type and how far it goes."""
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return f"one of {_options(schema)}"
     if schema.get("type") == "array":
@@ -90,8 +95,9 @@ def limit_words(schema: Schema) -> str:
         return "a moment with its time zone, as 2026-03-01T12:00:00Z"
     words = TYPE_WORDS.get(schema.get("type", "object"), "a JSON object")
     if "maxLength" in schema:
-        least = f"{schema['minLength']} to" if "minLength" in schema else "at most"
-        words += f" of {least} {schema['maxLength']} characters"
+        least, most = schema.get("minLength"), schema["maxLength"]
+        length = f"at most {most}" if least is None else f"{least} to {most}"
+        words += f" of {most if least == most else length} characters"
     return words + _range(schema)
 
 
@@ -99,6 +105,8 @@ def _items(schema: Schema) -> str:
     """What the values of a list must be, in words."""
     if not schema:  # read one by one, each with a message of its own
         return "values"
+    if "$ref" in schema:
+        return "JSON objects"
     return f"names: {_options(schema)}" if "enum" in schema else f"integers{_range(schema)}"
 
 

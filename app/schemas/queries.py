@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
 from app.schemas.faults import shown
-from app.schemas.questions import QuestionRequest
+from app.schemas.questions import QuestionRequest, Request
 from app.strict_json import DIGITS_MAX, Refused, load
 from solver.errors import InvalidInput
 from solver.limits import shortened
@@ -24,22 +24,36 @@ NUMBER = re.compile(rf"-?(0|[1-9][0-9]{{0,{DIGITS_MAX - 1}}})(\.[0-9]+)?([eE][+-
 COMPONENTS = "#/components/schemas/{model}"
 
 
-def read_query(query: bytes) -> QuestionRequest:
-    """The question of a raw query string.
+Asked = TypeVar("Asked", bound=Request)
 
-    Raises InvalidInput for a parameter that is repeated, has no value or can't be read, and
-    InvalidRequest for values that break a limit of the body's.
-    """
-    values: dict[str, Any] = {}
-    for name, text in _parameters(query):
-        if name in values:
-            raise _refused(name, "must be given once, it is there twice")
-        values[name] = _READERS.get(_kinds().get(name, "string"), _string)(name, text)
+
+def read_question(query: bytes) -> QuestionRequest:
+    """The question of a raw query string, as ``read_query``."""
+    values = _values(query, QuestionRequest)
     if "time_limit_ms" in values:
         raise InvalidInput(
             "time_limit_ms", "is not for GET, whose answers are whole; POST /v1/optimize takes it"
         )
     return QuestionRequest.read(values)
+
+
+def read_query(query: bytes, model: type[Asked]) -> Asked:
+    """The request that a raw query string is.
+
+    Raises InvalidInput for a parameter that is repeated, has no value or can't be read, and
+    InvalidRequest for values that break a limit of the model's.
+    """
+    return model.read(_values(query, model))
+
+
+def _values(query: bytes, model: type[Request]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    kinds = _kinds(model)
+    for name, text in _parameters(query):
+        if name in values:
+            raise _refused(name, "must be given once, it is there twice")
+        values[name] = _READERS.get(kinds.get(name, "string"), _string)(name, text)
+    return values
 
 
 def _parameters(query: bytes) -> Iterator[tuple[str, str]]:
@@ -92,9 +106,9 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
 
 
 @cache
-def _kinds() -> dict[str, str]:
+def _kinds(model: type[Request]) -> dict[str, str]:
     """Each parameter's JSON type; ``json`` for what has members."""
-    properties = QuestionRequest.model_json_schema()["properties"]
+    properties = model.model_json_schema()["properties"]
     return {name: _kind(schema) for name, schema in properties.items()}
 
 
@@ -103,11 +117,15 @@ def _kind(schema: dict[str, Any]) -> str:
     return next((kind for kind in types if kind in _READERS), "json")
 
 
-def query_parameters() -> list[dict[str, Any]]:
-    """The parameters as the OpenAPI document has them, from the body's own schema."""
-    schema = QuestionRequest.model_json_schema(ref_template=COMPONENTS)
+def query_parameters(
+    model: type[Request] = QuestionRequest, *, optional: bool = False
+) -> list[dict[str, Any]]:
+    """The parameters as the OpenAPI document has them, from the body's own schema; ``optional``:
+    there may be none of them.
+    """
+    schema = model.model_json_schema(ref_template=COMPONENTS)
     return [
-        _parameter(name, node, required=name in schema["required"])
+        _parameter(name, node, required=name in schema["required"] and not optional)
         for name, node in schema["properties"].items()
     ]
 
@@ -117,17 +135,23 @@ def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, 
     words = node.pop("description", "").replace("null:", "left out:")
     described = {"description": words} if words else {}
     if _kind(node) == "json":
-        value: dict[str, Any] = {"content": {"application/json": {"schema": node}}}
+        schema = without_null(node) if _is_one_or_null(node) else node
+        value: dict[str, Any] = {"content": {"application/json": {"schema": schema}}}
     else:
         value = {"schema": without_null(node)}
     return {"name": name, "in": "query", "required": required, **described, **value}
+
+
+def _is_one_or_null(node: dict[str, Any]) -> bool:
+    options = node.get("anyOf", ())
+    return len(options) == 2 and {"type": "null"} in options
 
 
 def without_null(node: dict[str, Any]) -> dict[str, Any]:
     """The schema of what a query's parameter may hold, which is never null."""
     node = dict(node)
     for option in node.pop("anyOf", ()):
-        if option["type"] != "null":
+        if option.get("type") != "null":
             node |= option
     if "enum" in node:
         node["enum"] = [value for value in node["enum"] if value is not None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from app.errors import InvalidRequest
 from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS, Name, between, one_of
@@ -266,10 +266,28 @@ class SimulateRequest(ProblemRequest):
     )
 
 
+class LaunchRequest(ProblemRequest):
+    """A problem whose launch is wanted, with a configuration or with the pick."""
+
+    config: ConfigRequest | None = Field(None, description="null: the solver's pick")
+    device: Device = None
+
+
+AGAINST_MAX = 16
+"""Each may have to be compiled before it is raced, within the verification's deadline."""
+
+
 class VerificationRequest(ProblemRequest):
     """A problem to run on the host's GPU, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="none: the solver's pick")
+    cache: Cache = "cold"
+    against: Annotated[list[ConfigRequest], FailFast()] = Field(
+        [],
+        min_length=0,
+        max_length=AGAINST_MAX,
+        description="other configurations: the fastest of them is timed next to this one",
+    )
     priority: Literal["low", "normal", "high"] = Field(
         "normal",
         description="which of the jobs that wait goes first; those of one priority as accepted",

@@ -25,6 +25,10 @@ class VerificationJob(Shape):
     problem: ProblemShape
     config: ConfigRequest
     predicted_us: float
+    cache: str = Field("cold", description="cold or warm; absent: cold")
+    against: list[ConfigRequest] = Field(
+        [], description="other configurations it is timed against; absent: none"
+    )
     created_at: str
     started_at: str | None
     finished_at: str | None

@@ -49,7 +49,21 @@ def is_number(action: argparse.Action) -> bool:
     return action.type not in (None, str, Path)
 
 
+def choices_of(
+    parser: argparse.ArgumentParser, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The words of commands that need one of several options, and the first of these."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, each in action.choices.items():
+                yield from choices_of(each, (*words, name))
+    for group in parser._mutually_exclusive_groups:
+        if group.required:
+            yield words, group._group_actions[0].option_strings[0]
+
+
 COMMANDS = dict(commands(build_parser()))
+CHOSEN = dict(choices_of(build_parser()))
 NUMBERS = [(w, a.dest) for w, actions in COMMANDS.items() for a in actions if is_number(a)]
 numbers = pytest.mark.parametrize(
     ("words", "dest"), NUMBERS, ids=lambda part: part if isinstance(part, str) else "-".join(part)
@@ -58,7 +72,7 @@ numbers = pytest.mark.parametrize(
 
 def asked(words: tuple[str, ...], dest: str, value: str) -> list[str]:
     """A command line that is right but for the value of one argument."""
-    line, given = [*words], []
+    line, given = [*words, *([CHOSEN[words]] if words in CHOSEN else [])], []
     for action in COMMANDS[words]:
         mine = action.dest == dest
         if not action.option_strings:

@@ -85,7 +85,9 @@ few = schemathesis.openapi.from_dict(
 )
 many = schemathesis.openapi.from_dict(DOCUMENT, config=config(300, 50))
 JOB = "/v1/verifications/{verification_id}"
-MADE_UP = {f"GET {JOB}", f"DELETE {JOB}", f"GET {JOB}/events"}  # no id that is made up is a job's
+KERNEL = "/v1/kernels/{kernel_id}"
+# No id that is made up is a job's, or a kernel's.
+MADE_UP = {f"GET {JOB}", f"DELETE {JOB}", f"GET {JOB}/events", f"GET {KERNEL}"}
 SHARED = {"invalid-input", "unsatisfiable", "no-kernel-family"}
 
 

@@ -21,7 +21,10 @@ from app.problem_documents import KINDS, ProblemKind
 from app.settings import Settings
 from app.store.database import Database
 from app.store.job import Job, Outcome
+from kernels.errors import CompileFailed, CompilerAbsent, CompilerMismatch
 from kernels.host import HostGpu
+from kernels.sources import kernel_id
+from solver.families.sm90_gemm import CompileKey
 from tests.app.conftest import service
 from tests.app.key_tools import new_key, services_of
 from tests.app.test_verifications import ended, gpu
@@ -47,6 +50,7 @@ OTHERS = [
     if not kinds_of(response)
 ]
 JOB = "/v1/verifications/{verification_id}"
+KERNEL = "/v1/kernels/{kernel_id}"
 SUBMIT = ("POST", "/v1/verifications")
 SMALL = {"m": 64, "n": 64, "k": 64}
 CONFIG = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
@@ -55,6 +59,12 @@ BODIES: dict[str, Any] = {
     "/v1/explain": {**SMALL, "proof": "none"},
     "/v1/simulate": {**SMALL, "config": CONFIG},
 }
+
+
+def key_of_kernel(dtype: str, layout: str, tile_n: int) -> CompileKey:
+    return CompileKey(dtype, layout, 64, tile_n, 64, 1, 0, 0)
+
+
 CLASH = {"smem_bytes": {"max": 1}}
 UNKNOWN_MODEL = HostGpu("NVIDIA GeForce GTX 970", "GPU-0", "580", 2**32, (5, 2), 1178, ())
 
@@ -78,7 +88,9 @@ class Asked:
 
     def __call__(self, method: str, path: str, *, job: str | None = None, **given: Any) -> Any:
         """A request that is accepted, but for what is ``given``."""
-        if "{" in path:
+        if path == KERNEL:
+            path = path.format(kernel_id=job or kernel_id(key_of_kernel("bf16", "tn", 64)))
+        elif "{" in path:
             path = path.format(verification_id=job or self.job())
         if method == "POST" and not {"json", "content"} & set(given):
             given["json"] = BODIES.get(path, SMALL)
@@ -118,7 +130,7 @@ def broken(name: str, error: Exception) -> Provoke:
     """Where something of the service raises."""
 
     def provoke(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -> Any:
-        job = asked.job()
+        job = None if path == KERNEL else asked.job()
 
         async def raising(*_: Any, **__: Any) -> Any:
             raise error
@@ -202,9 +214,12 @@ PROVOKE: dict[str, Provoke] = {
     "queue-full": queue_full,
     "internal-error": broken("app.api.head.HeadAsGet.__call__", RuntimeError("a defect")),
     "gpu-absent": on_host(None),
+    "compile-failed": broken("app.solver_pool.SolverPool.ask", CompileFailed("id", "no", "")),
+    "compiler-absent": broken("app.solver_pool.SolverPool.ask", CompilerAbsent("no NVRTC")),
+    "environment": broken("app.solver_pool.SolverPool.ask", CompilerMismatch("others")),
     "unavailable": broken("app.key_ring.KeyRing.find", StoreUnavailable("gone")),
 }
-OF_COMMANDS = {"compile-failed", "compiler-absent", "environment"}
+OF_COMMANDS = {"no-pick"}
 OF_ADDRESSES = {"method-not-allowed"}
 """Kinds of no operation: 405 is what an address answers to a method that is none of its own."""
 

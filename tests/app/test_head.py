@@ -17,6 +17,8 @@ from app.main import create_app
 from app.settings import Settings
 from app.store.database import Database
 from app.store.job import Job, Outcome
+from kernels.sources import kernel_id
+from solver.families.sm90_gemm import CompileKey
 from tests.app.conftest import application, service
 from tests.app.key_tools import new_key, services_of
 from tests.app.live import connection, serving
@@ -54,7 +56,8 @@ def job(client: TestClient, key: dict[str, str]) -> str:
 def address(entry: Entry, job: str) -> str:
     """Where a route answers with 200."""
     query = "?m=64&n=64&k=64" if entry.path == "/v1/optimize" else ""
-    return entry.path.replace("{verification_id}", job) + query
+    kernel = kernel_id(CompileKey("bf16", "tn", 64, 64, 64, 1, 0, 0))
+    return entry.path.format(verification_id=job, kernel_id=kernel) + query
 
 
 def compared(response: Any, path: str) -> dict[str, str]:

@@ -61,3 +61,16 @@ def test_a_small_space_gives_what_it_has() -> None:
     )
     assert 1 < len(plan["rows"]) <= 65
     assert len(parse_plan(json.dumps(plan)).jobs()) == 2
+
+
+def test_candidates_of_a_large_product_hold_tiles_that_load_least() -> None:
+    large = Question(Problem(8192, 8192, 8192), device="h200", proof="none")
+    configs = [config for config, _ in candidates(large, 24)]
+    assert len({str(config) for config in configs}) == len(configs) == 24
+    assert configs[0] == candidates(large, 1)[0][0]
+    tiles = {(config["tile_m"], config["tile_n"]) for config in configs}
+    assert (256, 192) in tiles
+    assert (256, 192) not in {
+        (config["tile_m"], config["tile_n"])
+        for config, _ in candidates(Question(PROBLEM, device="h200", proof="none"), 24)
+    }

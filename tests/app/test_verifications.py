@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,13 @@ from fastapi.testclient import TestClient
 from app.gpu_queue import Turn
 from app.schemas.service import VerificationJob, VerificationPage
 from app.store.job import Job, Outcome
+from app.verification import request_of, run_verification
 from kernels.host import HostGpu
+from kernels.process import Worker
+from kernels.protocol import VERIFY
+from kernels.verify import VerificationRequest as Verification
+from solver.config import Config
+from solver.problem import Problem
 from tests.app.conftest import service
 
 GIB = 2**30
@@ -88,6 +96,51 @@ def test_a_verification_of_a_given_configuration_runs_that_one() -> None:
         )
         assert illegal.status_code == 422
         assert illegal.json()["errors"][0]["field"].startswith("config.")
+
+
+def test_a_verification_takes_a_cache_and_others_to_time_it_against() -> None:
+    pick = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
+    asked = {**SMALL, "config": pick, "cache": "warm", "against": [{**pick, "stages": 3}]}
+    with service(gpu(), passing) as client:
+        job = VerificationJob.model_validate(client.post("/v1/verifications", json=asked).json())
+        assert (job.cache, [other.stages for other in job.against]) == ("warm", [3])
+        plain = client.post("/v1/verifications", json={**SMALL, "config": pick}).json()
+        assert "against" not in plain
+        illegal = {**asked, "against": [pick, {**pick, "tile_m": 96}]}
+        refused = client.post("/v1/verifications", json=illegal)
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["field"] == "against.1.tile_m"
+        many = client.post("/v1/verifications", json={**asked, "against": [pick] * 17})
+        assert "against: must be a list of 0 to 16 JSON objects" in many.json()["detail"]
+        wrong = client.post("/v1/verifications", json={**asked, "cache": "hot"})
+        assert wrong.json()["errors"][0]["field"] == "cache"
+
+
+def test_a_job_runs_with_the_cache_and_the_others_that_it_was_handed_in_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pick = Config("sm90_gemm", 64, 64, 64, 4)
+    request = Verification(
+        Problem(**SMALL),
+        pick,
+        5.0,
+        protocol=VERIFY.with_cache("warm"),
+        against=(replace(pick, stages=3),),
+    )
+    ran: list[Verification] = []
+
+    def verify(given: Verification, *_: Any) -> Any:
+        ran.append(given)
+        return SimpleNamespace(status="passed", reason=None, to_dict=dict)
+
+    monkeypatch.setattr("app.verification.verify", verify)
+    turn = Turn(Worker(), 60, lambda report: None)
+    for asked in (request, replace(request, protocol=VERIFY, against=())):
+        job = SimpleNamespace(request=request_of(asked))
+        assert run_verification(job, turn).status == "passed"  # type: ignore[arg-type]
+        assert ran.pop() == asked
+    broken = SimpleNamespace(request={**request_of(request), "cache": "hot"})
+    assert run_verification(broken, turn).reason == "unreadable"  # type: ignore[arg-type]
 
 
 def test_a_failed_verification_has_its_reason() -> None:

@@ -286,6 +286,32 @@ def test_only_large_products_are_held_for_a_second() -> None:
     assert len(worker.tasks) == 3
 
 
+def test_candidates_that_came_close_are_tried_for_a_second_too() -> None:
+    held = []
+
+    def answer(task: Any) -> Any:
+        if isinstance(task, ChoiceTask):
+            times = [1000.0, 1140.0, 1200.0, 1001.0]
+            return Choice(tuple(Tried(time, 5) for time in times), 0)
+        if isinstance(task, SustainedTask):
+            held.append(task)
+            return SustainedResult(sustained_us=1600.0)
+        return result(5.0)
+
+    made, _ = runner(answer, extras=Extras(sustained=True))
+    rows = [
+        ROW
+        | {"m": 8192, "n": 8192, "k": 8192, "role": "best"}
+        | {"config": CONFIG | {"stages": stages}}
+        for stages in (3, 4, 5, 6)
+    ]
+    (job,) = parse_plan(plan_text(*rows)).jobs()
+    made.run(job)
+    (task,) = held
+    assert task.config.stages == 3
+    assert [other.stages for other in task.others] == [6, 4]
+
+
 def test_a_failed_row_and_a_sample_have_no_rival() -> None:
     made, worker = runner(
         lambda task: replace(result(5.0), failure="wrong"), extras=Extras(("triton",), True)

@@ -152,7 +152,7 @@ class Scene:
 
     def _measure(self, session: Any, compared: Any, protocol: Any, flush: bool) -> Any:
         self.compared.append(protocol)
-        timing = Timing(6.0, 6.1, 6.2, 20, 40)
+        timing = Timing(6.0, 6.1, 6.2, 20, 40, 5.9, 6.1)
         return SimpleNamespace(
             timings=(timing, timing), ratio=RatioInterval(1.2, 1.19, 1.21, 20, None)
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernels.protocol import BENCH, OVERSPENT, Protocol, finished, rotation_sets
-from kernels.statistics import median_interval, ratio_interval, summarise
+from kernels.statistics import Interval, median_interval, ratio_interval, summarise
 
 L2_BYTES = 50 << 20
 
@@ -18,6 +18,7 @@ def test_a_summary_gives_median_and_tails() -> None:
     assert (timing.median_us, timing.replays, timing.launches_per_replay) == (50.5, 100, 4)
     assert timing.p95_us == pytest.approx(95.05)
     assert timing.p99_us == pytest.approx(99.01)
+    assert (timing.low_us, timing.high_us) == (40.0, 61.0)
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_promised() -> None:
@@ -34,6 +35,14 @@ def test_the_interval_narrows_with_more_values() -> None:
     few = ratio_interval(generator.normal(1, 0.1, 20).tolist(), 0.95)
     many = ratio_interval(generator.normal(1, 0.1, 2000).tolist(), 0.95)
     assert many.half_width < few.half_width / 3
+
+
+def test_a_quotient_is_between_its_extremes_and_says_what_is_shown() -> None:
+    slowdown = Interval(11.0, 10.9, 11.2).over(Interval(10.0, 9.9, 10.1))
+    assert slowdown.value == pytest.approx(1.1)
+    assert (slowdown.low, slowdown.high) == (10.9 / 10.1, 11.2 / 9.9)
+    assert [slowdown.within(most) for most in (1.2, 1.1, 1.05)] == [True, None, False]
+    assert slowdown.inverse == Interval(1 / slowdown.value, 1 / slowdown.high, 1 / slowdown.low)
 
 
 def test_too_few_values_give_their_extremes() -> None:

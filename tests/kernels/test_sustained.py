@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("cupy")
 
+import kernels.checking as checking
 import kernels.cublas as comparison
 import kernels.session as sessions
 import kernels.sides as making
@@ -75,6 +78,37 @@ def test_the_sides_hold_in_turn_and_the_ratio_is_cublas_over_ours(
     ]
     assert blocks[-6:] == ["cublas*2", "ours*2"] * 3  # the order alternates: two of a kind meet
     assert set(found.to_dict()) >= {"sustained_ratio_low", "sustained_ratio_high"}
+
+
+@pytest.mark.parametrize("details", [(), ("C[0, 0] is 3, must be 4",)])
+def test_the_best_of_several_is_held_once_its_results_are_checked(
+    session: Any, monkeypatch: pytest.MonkeyPatch, details: tuple[str, ...]
+) -> None:
+    checked = SimpleNamespace(passed=not details, details=details)
+    seen = []
+
+    def check(_session: Any, _kernel: Any, problem: Problem, config: Config, *rest: Any) -> Any:
+        seen.append((problem, config, rest[-1]))
+        return checked
+
+    spans = {64: 1600.0, 128: 1500.0, 192: 1700.0}
+    monkeypatch.setattr(
+        making, "own_side", lambda _s, _p, c, *_: side(session, f"n{c.tile_n}", spans[c.tile_n], 2)
+    )
+    monkeypatch.setattr(making, "most_sms", lambda *_: 132)
+    monkeypatch.setattr(checking, "check_config", check)
+    theirs(session, monkeypatch, 1530.0)
+    others = (replace(CONFIG, tile_n=128), replace(CONFIG, tile_n=192))
+    found = run_sustained(replace(task(), others=others, seed=7))
+    assert seen == [(LARGE, others[0], 7)]
+    if details:
+        assert found.sustained_us is None
+        assert "is 3, must be 4" in str(found.sustained_note)
+    else:
+        assert found.sustained_us == pytest.approx(1500.0)
+        assert found.sustained_ratio_to_cublas == pytest.approx(1.02)
+        assert found.sustained_config == others[0].to_dict()
+        assert found.sustained_tried == 3
 
 
 def test_a_ratio_that_stays_wide_says_so_after_the_most_holds(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ import pytest
 from solver import cover
 from solver.device import load_profile
 from solver.errors import ProofError
-from solver.pick import Row, best_rows
+from solver.pick import Row, best_rows, row_values
 from solver.problem import Problem
 from solver.proof import Prover
-from solver.recurrence import Ticks
+from solver.recurrence import NUMPY, Ticks
 from solver.simulator import simulate
 from solver.space import Space, tabulate
 from solver.suites import load_suite
@@ -132,6 +133,41 @@ def test_a_group_that_leaves_a_work_out_is_noticed(monkeypatch: pytest.MonkeyPat
     better.best[0] += 1
     with pytest.raises(ProofError, match="partition"):
         cover.check_cover(better, table, cover.all_numbers(table))
+
+
+def test_rows_are_joined_while_one_point_beats_them_all_and_none_is_lost() -> None:
+    table, _ = case(Problem(64, 6144, 4096))
+    work, kernel = table.rows(np.arange(40))
+    numbers = cover.row_numbers(table, work, kernel)
+    time, _, smem, _ = row_values(table, work, kernel)
+    limits = np.median(time), np.median(smem)
+
+    def beaten(values: Any) -> Any:
+        return (values[0] >= limits[0]) & (values[2] >= limits[1])
+
+    built = cover.build_row_cover(table, work, kernel, beaten)
+    refuted = (time >= limits[0]) & (smem >= limits[1])
+    grouped = built.order[: built.grouped]
+    assert refuted[grouped].all()
+    assert 0 < built.grouped <= refuted.sum()
+    assert len(built.start) < built.grouped / 2
+    bounds = cover.value_bounds(cover.named(built.best), NUMPY)
+    assert beaten(bounds).all()
+    twice = dataclasses.replace(built, order=np.append(built.order[:-1], built.order[0]))
+    lost = dataclasses.replace(
+        built, start=built.start[1:], stop=built.stop[1:], best=built.best[:, 1:]
+    )
+    better = dataclasses.replace(built, best=built.best + _away_from_the_rows(built))
+    for wrong in (twice, lost, better):
+        with pytest.raises(ProofError, match="do not partition the rows"):
+            cover.check_row_cover(wrong, numbers)
+
+
+def _away_from_the_rows(built: cover.RowCover) -> Any:
+    """A bound of one group that one of its rows breaks: a later load than any has."""
+    change = np.zeros_like(built.best)
+    change[cover.EXTREMES.index("load"), 0] = 1
+    return change
 
 
 def test_z3_finds_the_pick_alone_on_a_small_space(prover: Prover) -> None:

@@ -18,7 +18,7 @@ from app.keys import Scope
 from app.problem_documents import INVALID, UNAVAILABLE, UNSATISFIABLE
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
-from app.schemas.queries import query_parameters, read_query
+from app.schemas.queries import query_parameters, read_question
 from app.schemas.questions import ExplainRequest, OptimizeRequest, SimulateRequest
 
 IF_NONE_MATCH = header_parameter(
@@ -70,7 +70,7 @@ async def optimize_by_address(request: Request, services: ServicesDep) -> Respon
     host's GPU where no device is named. `If-None-Match` with it gets 304.
     """
     query: bytes = request.scope["query_string"]
-    question = read_query(query).question(services.host.device)
+    question = read_question(query).question(services.host.device)
     given = await services.answering.answer(question, query=query)
     return addressed_response(request.scope, given, services.settings.answer_max_age_s)
 

@@ -40,8 +40,14 @@ from app.schemas.service import VerificationJob, VerificationPage, VerificationP
 from app.store.job import Job
 from app.store.jobs import question_sha256
 from app.verification import KIND, request_of
+from kernels.protocol import VERIFY
+from kernels.verify import VerificationRequest as Verification
 from kernels.verify import require_gpu
 from solver.config import Config
+from solver.device import load_profile
+from solver.errors import IllegalConfig, InvalidInput
+from solver.families import sm90_gemm_legality as legality
+from solver.problem import Problem
 from solver.question import Question
 
 router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_class=ParsedRoute)
@@ -81,7 +87,9 @@ async def submit(
     """
     services.gpu.require_open()
     owner = caller.key_id
-    sha256 = question_sha256(KIND, body.model_dump())
+    # Members that a request need not have leave the digest of one without them as it was.
+    unset = {name for name in ("cache", "against") if name not in body.model_fields_set}
+    sha256 = question_sha256(KIND, body.model_dump(exclude=unset))
     earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
         return _answer(earlier, 200)
@@ -90,16 +98,27 @@ async def submit(
     gpu, device = await run_in_threadpool(require_gpu)
     check_memory(problem, gpu)
     if body.config is None:
-        question = Question(problem, device=device, proof="none")
+        question = Question(problem, device=device, proof="none", cache=body.cache)
         answer, _ = (await services.pool.ask(answers.optimize, question)).value
     else:
         config = body.config.config()
-        reply = await services.pool.ask(answers.simulate, problem, config, device, "calibrated")
+        reply = await services.pool.ask(
+            answers.simulate, problem, config, device, "calibrated", 1.0, body.cache
+        )
         answer = reply.value
+    others = _others(body, problem, device)
     job, fresh = await run_in_threadpool(
         services.jobs.submit,
         KIND,
-        request_of(problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]),
+        request_of(
+            Verification(
+                problem,
+                Config.from_dict(answer["config"]),
+                answer["predicted"]["time_us"],
+                protocol=VERIFY.with_cache(body.cache),
+                against=others,
+            )
+        ),
         sha256=sha256,
         priority=body.priority,
         owner=owner,
@@ -190,6 +209,17 @@ async def events(
     """
     async for event in services.streams.follow(verification_id, last_event):
         yield ServerSentEvent(id=str(event.number), event=event.name, data=event.data)
+
+
+def _others(body: VerificationRequest, problem: Problem, device: str) -> tuple[Config, ...]:
+    """The configurations to time against. Raises InvalidInput with an illegal one's path."""
+    others = tuple(other.config() for other in body.against)
+    for place, other in enumerate(others):
+        try:
+            legality.check(other, problem, load_profile(device))
+        except IllegalConfig as error:
+            raise InvalidInput(f"against.{place}.{error.field}", error.message) from None
+    return others
 
 
 def _answer(job: Job, status: int) -> Response:

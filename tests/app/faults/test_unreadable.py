@@ -18,6 +18,7 @@ from app.store.jobs import JobStore
 from app.store.tables import launches
 from app.store.unreadable import COLUMNS
 from app.verification import request_of, run_verification
+from kernels.verify import VerificationRequest
 from solver.config import Config
 from solver.problem import Problem
 from tests.app.conftest import service
@@ -140,7 +141,11 @@ def test_a_kind_of_job_that_is_not_known_fails_with_its_name(bench: Bench) -> No
     assert bench.ended(after).status == "passed"
 
 
-REQUEST = request_of(Problem(64, 64, 64), Config.from_dict({**CONFIG, "register_split": 0}), 5.0)
+REQUEST = request_of(
+    VerificationRequest(
+        Problem(64, 64, 64), Config.from_dict({**CONFIG, "register_split": 0}), predicted_us=5.0
+    )
+)
 
 
 def without(*path: str) -> dict[str, Any]:
@@ -165,6 +170,11 @@ OLD = [
     ({**REQUEST, "problem": None}, "mapping"),
     ({**REQUEST, "config": None}, "None"),
     ({**REQUEST, "predicted_us": "fast"}, "predicted_us must be a number"),
+    ({**REQUEST, "cache": "hot"}, "cache must be cold or warm"),
+    ({**REQUEST, "cache": []}, "cache must be cold or warm"),
+    ({**REQUEST, "against": 7}, "int"),
+    ({**REQUEST, "against": [7]}, "int"),
+    ({**REQUEST, "against": [{}]}, "family: is required"),
 ]
 
 

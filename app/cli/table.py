@@ -1,0 +1,49 @@
+"""table: picks of many shapes, made offline and loaded by kernels.gemm."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from app.cli.arguments import add_cache, add_device, add_json
+from app.cli.bench_solver import SUITE_HELP
+from app.cli.documents import write_json
+from app.cli.session import OK, Session
+from app.cli.show import show_record
+from app.host import detect_host
+from app.pick_table import make_table
+from kernels.picks import TABLE_VARIABLE
+from solver.question import PROOFS
+from solver.suites import load_suite
+
+
+def add_commands(commands: Any) -> None:
+    """Register this module's command."""
+    table_ = commands.add_parser(
+        "table", help=f"picks of many shapes in a file that kernels.gemm loads ({TABLE_VARIABLE})"
+    )
+    table_.add_argument("--shapes", required=True, metavar="NAME|FILE.csv", help=SUITE_HELP)
+    table_.add_argument("--proof", default="full", metavar="|".join(PROOFS))
+    add_cache(table_)
+    table_.add_argument("--out", required=True, type=Path, metavar="FILE")
+    add_device(table_)
+    add_json(table_)
+    table_.set_defaults(run=table)
+
+
+def table(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright table --shapes FILE.csv --out table.json``."""
+    device = arguments.device or detect_host().device
+    with session.progress("picking") as bar:
+        document = make_table(
+            load_suite(arguments.shapes),
+            device=device,
+            cache=arguments.cache,
+            proof=arguments.proof,
+            progress=bar,
+        )
+    write_json(arguments.out, document)
+    record = {"out": str(arguments.out), "rows": len(document["rows"]), **document["made_for"]}
+    session.emit(record, lambda console: show_record(console, "table", record))
+    return OK

@@ -1,0 +1,1 @@
+"""A check as others read it: a terminal, JUnit's readers, GitHub."""

@@ -1,0 +1,98 @@
+"""The recorded measurements of a device, as files of a checkout: what is told of accuracy is read
+from here, and measured nowhere.
+
+Files of a folder, by default ``bench/results/DEVICE`` of the checkout that this runs from. Only
+the ground truth must be there; what is missing of the others leaves its part of a figure empty.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.errors import EnvironmentLacks
+from solver.errors import InvalidInput
+from solver.ground_truth import GroundTruthGroup, load_ground_truth
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+GROUND_TRUTH = "ground_truth.csv.gz"
+REGRET = "regret.json"
+NVMMH = "nvmmh.json.gz"
+CEILINGS = "ceilings.json"
+BEST_LLM = "best_llm.json"
+TRITON_HOW = "triton_how"
+
+Record = dict[str, Any]
+
+
+def results_folder(device: str) -> Path:
+    """Where a checkout keeps what was measured on a device."""
+    return CHECKOUT / "bench" / "results" / device
+
+
+def _read(path: Path) -> Record | None:
+    """A JSON object, compressed or not; None where there is no such file.
+
+    Raises InvalidInput (field ``results``) for a file that is none.
+    """
+    if not path.is_file():
+        return None
+    try:
+        data = path.read_bytes()
+        record = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    except (OSError, EOFError, ValueError) as error:
+        raise InvalidInput("results", f"{path} can't be read: {error}") from error
+    if not isinstance(record, dict):
+        raise InvalidInput("results", f"{path} is no JSON object")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a folder holds. ``facts`` stand beside the ground truth; the others are None, or without
+    entries, where they are missing. ``triton`` has rows of results with what Triton's autotuner
+    took."""
+
+    groups: tuple[GroundTruthGroup, ...]
+    facts: Record
+    regret: Record | None
+    nvmmh: Record | None
+    ceilings: Record | None
+    best_llm: Record | None
+    triton: tuple[Record, ...]
+
+
+def read_recorded(device: str, folder: Path | None = None) -> Recorded:
+    """Everything recorded of a device that figures of accuracy come from.
+
+    Raises EnvironmentLacks where there is no ground truth, which names the command that makes it;
+    InvalidInput for a file that can't be read.
+    """
+    folder = results_folder(device) if folder is None else folder
+    path = folder / GROUND_TRUTH
+    if not path.is_file():
+        raise EnvironmentLacks(
+            f"there is no ground truth of {device} ({path}): `warpwright sweep --ground-truth "
+            f"--out sweep/` on a host with that GPU makes it, to be copied to {folder} "
+            "(docs/ground-truth.md), or --results names the folder that has it"
+        )
+    results = [_read(each) for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
+    return Recorded(
+        groups=load_ground_truth(path),
+        facts=_read(path.with_name("ground_truth.json")) or {},
+        regret=_read(folder / REGRET),
+        nvmmh=_read(folder / NVMMH),
+        ceilings=_read(folder / CEILINGS),
+        best_llm=_read(folder / BEST_LLM),
+        triton=tuple(
+            row for result in results if result for row in result["rows"] if row.get(TRITON_HOW)
+        ),
+    )
+
+
+def _may_name_triton(path: Path) -> bool:
+    """Results of ``kernels.bench`` over a suite."""
+    return path.name.startswith(("best_", "picks_"))

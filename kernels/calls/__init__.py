@@ -1,0 +1,1 @@
+"""Products of arrays that callers have: what ``kernels.gemm`` is made of."""

@@ -1,0 +1,1 @@
+"""A kernel and its launch to take home: source, cubin, recipe and programs that follow it."""

@@ -1,0 +1,76 @@
+"""Regret from races: what was measured counts, and what was not is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from solver.config import Config
+from solver.raced import NOTHING, regret_figures, shape_regret
+from tests.ground_truths import config
+
+PICK, SECOND, THIRD, OTHER, PEER = (config(stages=stages) for stages in (3, 4, 5, 6, 7))
+FIRST = (PICK, SECOND)
+
+
+def candidate(tried: Config, relative: float | None, *of: str) -> dict[str, Any]:
+    return {"config": tried.to_dict(), "of": list(of), "relative": relative}
+
+
+def raced(*candidates: dict[str, Any]) -> dict[str, Any]:
+    return {"candidates": list(candidates)}
+
+
+WHOLE = raced(
+    candidate(PICK, 1.0, "pick", "top"),
+    candidate(SECOND, 0.98, "top"),
+    candidate(OTHER, 0.96, "truth"),
+    candidate(PEER, 1.20, "nvmmh"),
+)
+
+
+def test_a_pick_is_compared_with_the_fastest_of_all_that_ran() -> None:
+    regret = shape_regret(WHOLE, FIRST)
+    assert regret.pick == pytest.approx(1 / 0.96)
+    assert regret.top == pytest.approx(0.98 / 0.96)
+    assert regret.peers == {"nvmmh": pytest.approx(1.2 / 0.96)}
+    assert (regret.best, regret.best_of, regret.top_missing) == (OTHER, ("truth",), 0)
+
+
+def test_a_pick_that_did_not_run_or_is_another_by_now_is_unmeasured() -> None:
+    failed = raced(candidate(PICK, None, "pick", "top"), candidate(OTHER, 1.0, "truth"))
+    for row, first in ((failed, FIRST), (WHOLE, (THIRD, SECOND))):
+        regret = shape_regret(row, first)
+        assert regret.pick is None
+        assert regret_figures([regret])["unmeasured"] == 1
+    assert shape_regret(WHOLE, (THIRD, SECOND)).top_missing == 1
+    assert shape_regret({"candidates": None}, FIRST) == NOTHING
+
+
+def test_a_pick_that_another_run_named_may_be_measured_under_another_reason() -> None:
+    assert shape_regret(WHOLE, (OTHER, PICK)).pick == 1.0
+
+
+def test_figures_over_shapes_are_those_of_the_picks_that_have_one() -> None:
+    slow = raced(candidate(PICK, 1.0, "pick", "top", "truth", "nvmmh"), candidate(OTHER, 0.5))
+    best = raced(candidate(PICK, 1.0, "pick", "top", "truth"))
+    figures = regret_figures([*(shape_regret(row, FIRST) for row in (WHOLE, slow, best)), NOTHING])
+    assert (figures["shapes"], figures["unmeasured"]) == (4, 1)
+    assert figures["geomean"] == pytest.approx((1 / 0.96 * 2) ** (1 / 3))
+    assert figures["worst"] == pytest.approx(2.0)
+    assert figures["top5_geomean"] == pytest.approx((0.98 / 0.96 * 2) ** (1 / 3))
+    assert figures["top5_missing"] == 2 + 5
+    assert figures["best_named_by"] == {"pick": 1, "top": 1, "truth": 2, "nvmmh": 0, "triton": 0}
+    nvmmh = figures["peers"]["nvmmh"]
+    assert nvmmh["shapes"] == 2
+    assert nvmmh["geomean"] == pytest.approx((1.2 / 0.96 * 2) ** 0.5)
+    assert nvmmh["pick_geomean"] == pytest.approx((1 / 0.96 * 2) ** 0.5)
+    assert figures["peers"]["triton"]["shapes"] == 0
+    assert figures["peers"]["triton"]["geomean"] is None
+
+
+def test_no_race_leaves_every_figure_empty_and_every_shape_unmeasured() -> None:
+    figures = regret_figures([NOTHING, NOTHING])
+    assert (figures["shapes"], figures["unmeasured"]) == (2, 2)
+    assert figures["geomean"] is figures["worst"] is figures["top5_geomean"] is None
