@@ -13,8 +13,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 
-from bench.records import Row, geomean, passed
+from bench.records import Row, passed
 from kernels.bench_plan import problem_of
+from solver.accuracy import geomean
 
 COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2", "#65a30d")
 
@@ -71,7 +72,7 @@ def plot_ratios_by_m(picks: Sequence[Row], best: Sequence[Row], title: str, path
             color=colour,
         )
         means = {
-            m: geomean(row["ratio_to_cublas"] for row in rows if row["m"] == m)
+            m: geomean([row["ratio_to_cublas"] for row in rows if row["m"] == m])
             for m in sorted({row["m"] for row in rows})
         }
         axes.plot(
@@ -82,7 +83,7 @@ def plot_ratios_by_m(picks: Sequence[Row], best: Sequence[Row], title: str, path
             markeredgewidth=2,
             linewidth=0.8,
             color=colour,
-            label=f"{name}, geometric mean {geomean(row['ratio_to_cublas'] for row in rows):.3f}",
+            label=f"{name}, geometric mean {geomean([row['ratio_to_cublas'] for row in rows]):.3f}",
         )
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.set_xticks(list(places.values()), [str(m) for m in places])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,6 @@ SQUARES = "squares2"
 
 Row = dict[str, Any]
 Result = dict[str, Any]
-
-
-def geomean(values: Iterable[float]) -> float:
-    """Geometric mean."""
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 def read_record(path: Path) -> Any:

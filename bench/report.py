@@ -30,7 +30,6 @@ from bench.records import (
     SUITES,
     Result,
     Row,
-    geomean,
     passed,
     ratios,
     read_best,
@@ -50,6 +49,7 @@ from bench.speed_page import (
     sustained_part,
 )
 from kernels.bench_plan import problem_of
+from solver.accuracy import geomean
 from solver.engine import Engine
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
 from solver.problem import Problem

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.records import SUITES, Result, Row, geomean, passed, question, ratios, regrets
+from bench.records import SUITES, Result, Row, passed, question, ratios, regrets
 from kernels.bench_plan import problem_of
+from solver.accuracy import geomean
 
 MEMORY_BOUND_M = 64
 MEMORY_BOUND_BYTES = 100e6

@@ -25,6 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kernels.bare_host import exit_code
 from kernels.bench_plan import Plan, read_plan
 from kernels.bench_result import ResultFile, package_versions
 from kernels.bench_runner import NO_EXTRAS, Extras, Runner
@@ -34,7 +35,7 @@ from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
 from kernels.rivals import COLUMNS
 from kernels.sources import copy_hash, source_hash
 from kernels.verify import require_gpu
-from solver.errors import InvalidInput, WarpwrightError
+from solver.errors import InvalidInput
 from solver.families.sm90_gemm import CompileKey
 
 COMPILER_DIED = "the compiler's process died"
@@ -220,23 +221,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.sms is not None and chosen.sms < 1:
         parser.error(f"--sms: must be at least 1, got {chosen.sms}")
     console = Console(stderr=True)
-    try:
+
+    def work() -> bool:
         plan = read_plan(chosen.plan)
         ceilings = None if chosen.ceilings is None else read_ceilings(chosen.ceilings)
         rivals = tuple(rival for rival in COLUMNS if getattr(chosen, rival))
         extras = Extras(rivals, chosen.sustained)
         with terminated_as_interrupt():
             result = run_plan(plan, chosen.out, chosen.sms, console, extras, ceilings)
-    except InvalidInput as error:
-        console.print(f"error: {error}", markup=False)
-        return 2
-    except WarpwrightError as error:
-        console.print(f"error: {error}", markup=False)
-        return 3
-    except KeyboardInterrupt:
-        console.print("interrupted; the rows so far are in the result file")
-        return 130
-    return 1 if result.failed else 0
+        return not result.failed
+
+    return exit_code(work, console, "interrupted; the rows so far are in the result file")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kernels.bare_host import exit_code
 from kernels.bench import COMPILER_DIED, precompile, terminated_as_interrupt
 from kernels.bench_result import package_versions
 from kernels.nvrtc import version as nvrtc_version
@@ -33,7 +34,7 @@ from kernels.sweep_merge import TABLE, merge
 from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
 from kernels.verify import require_gpu
 from solver.device import load_profile
-from solver.errors import InvalidInput, WarpwrightError
+from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.limits import check_integer
 from solver.report import MODEL_VERSION
@@ -255,19 +256,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser)
     chosen = parser.parse_args(arguments)
     console = Console(stderr=True)
-    try:
+
+    def work() -> bool:
         record = perform(chosen, console)
-    except InvalidInput as error:
-        console.print(f"error: {error}", markup=False)
-        return 2
-    except WarpwrightError as error:
-        console.print(f"error: {error}", markup=False)
-        return 3
-    except KeyboardInterrupt:
-        console.print("interrupted; start it again with the same options to go on")
-        return 130
-    console.print(", ".join(f"{name} {value}" for name, value in record.items()), markup=False)
-    return 1 if record["failed"] else 0
+        console.print(", ".join(f"{name} {value}" for name, value in record.items()), markup=False)
+        return not record["failed"]
+
+    again = "interrupted; start it again with the same options to go on"
+    return exit_code(work, console, again)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from bench.evidence_page import NAMES, evidence_part, read_evidence
 from bench.losses_page import losses_part
 from bench.records import (
     SUITES,
-    geomean,
     read_best,
     read_ceilings,
     read_picks,
@@ -27,6 +26,7 @@ from kernels.rivals import COLUMNS, RivalResult
 from kernels.sources import source_hash
 from kernels.sustained import SustainedResult
 from kernels.table import table_keys
+from solver.accuracy import geomean
 from solver.config import Config
 from solver.families.sm90_gemm import compile_key
 from solver.families.sm90_gemm_registers import register_table
