@@ -23,6 +23,7 @@ from kernels.copy_plan import (
     stride_blocks,
 )
 from kernels.driver import checked
+from kernels.launch_config import launch_config
 from kernels.launch_plan import OUT_TYPES, LaunchPlan
 from solver.problem import Operands
 
@@ -55,28 +56,21 @@ def _device() -> int:
 class _Call:
     """A launch of one of copy.cu's kernels with its arguments."""
 
-    def __init__(self, name: str, blocks: int, values: list[np.ndarray[Any, Any]]) -> None:
+    def __init__(
+        self, name: str, blocks: int, values: list[np.ndarray[Any, Any]], *, overlaps: bool = False
+    ) -> None:
         self._name = name
-        self._blocks = blocks
+        self._config = launch_config(blocks, THREADS, overlaps=overlaps)
         self._held = values
         self._pointers = (ctypes.c_void_p * len(values))(*(x.ctypes.data for x in values))
         self._function = _function(name, _device())
 
     def launch(self, stream: Any) -> None:
+        self._config.hStream = driver.CUstream(stream.ptr)
         checked(
             f"launch of {self._name}",
-            driver.cuLaunchKernel(
-                self._function,
-                self._blocks,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                0,
-                driver.CUstream(stream.ptr),
-                ctypes.addressof(self._pointers),
-                0,
+            driver.cuLaunchKernelEx(
+                self._config, self._function, ctypes.addressof(self._pointers), 0
             ),
         )
 
@@ -92,7 +86,7 @@ class OperandCopies:
         self._call = None
         if copies_needed(plan):
             jobs = copy_jobs(plan, a, b, a_copy, b_copy)
-            self._call = _Call(COPY_ENTRY, copy_blocks(plan, _sms(_device())), jobs)
+            self._call = _Call(COPY_ENTRY, copy_blocks(plan), jobs, overlaps=True)
 
     def launch(self, stream: Any) -> None:
         """Enqueue the copies on a CuPy stream, if there are any."""

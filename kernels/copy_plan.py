@@ -14,6 +14,8 @@ from solver.problem import VECTOR_BYTES, Matrix
 
 COPY_ENTRY = "copy_operands"
 THREADS = 256
+WARPS = THREADS // 32
+RUN_WORDS = 128  # at most, of 16 bytes, that a warp copies
 BLOCKS_PER_SM = 8  # grid-stride loops: more blocks than the device holds at once help nobody
 
 LINES = np.dtype(
@@ -24,9 +26,11 @@ LINES = np.dtype(
         ("length", "<i8"),
         ("pitch", "<i8"),
         ("to_pitch", "<i8"),
+        ("runs", "<i8"),
+        ("run", "<i8"),
     ]
 )
-"""Lines of copy.cu: 48 bytes."""
+"""Lines of copy.cu: 64 bytes."""
 
 
 def copies_needed(plan: LaunchPlan) -> bool:
@@ -42,9 +46,22 @@ def copy_jobs(
     return [_lines(plan.problem.a, plan.a, a, a_copy), _lines(plan.problem.b, plan.b, b, b_copy)]
 
 
-def copy_blocks(plan: LaunchPlan, sms: int) -> int:
-    """Blocks of THREADS threads that make the copies."""
-    return stride_blocks(sum(load.copy_bytes for load in (plan.a, plan.b)) // VECTOR_BYTES, sms)
+def copy_blocks(plan: LaunchPlan) -> int:
+    """Blocks of THREADS threads that make the copies: a warp for each run of a line."""
+    problem = plan.problem
+    copied = [x for x, load in ((problem.a, plan.a), (problem.b, plan.b)) if load.copied]
+    return -(-sum(x.lines * line_runs(_words(x))[0] for x in copied) // WARPS)
+
+
+def line_runs(words: int) -> tuple[int, int]:
+    """How many runs a line of so many words is copied in, and how many words each has at most."""
+    runs = -(-words // RUN_WORDS)
+    return runs, -(-words // runs)
+
+
+def _words(matrix: Matrix) -> int:
+    """Words of a line, of VECTOR_BYTES."""
+    return -(-matrix.length * matrix.element_bytes // VECTOR_BYTES)
 
 
 def stride_blocks(work: int, sms: int) -> int:
@@ -55,5 +72,6 @@ def stride_blocks(work: int, sms: int) -> int:
 def _lines(matrix: Matrix, load: TileLoad, source: int, target: int) -> np.ndarray[Any, Any]:
     job = np.zeros(1, LINES)
     if load.copied:
-        job[0] = (source, target, matrix.lines, matrix.length, matrix.pitch, load.pitch)
+        lines = matrix.lines, matrix.length, matrix.pitch
+        job[0] = (source, target, *lines, load.pitch, *line_runs(_words(matrix)))
     return job

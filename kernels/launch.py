@@ -16,13 +16,13 @@ from kernels.compile import CompiledKernel
 from kernels.copies import OperandCopies
 from kernels.driver import checked
 from kernels.errors import CompilerMismatch, LaunchFailed
+from kernels.launch_config import launch_config
 from kernels.launch_plan import ENTRY, LaunchPlan
 from kernels.tensor_map import encode_tensor_map
 from solver.problem import VECTOR_BYTES
 
 _ATTRIBUTE = driver.CUfunction_attribute
 _SUCCESS = driver.CUresult.CUDA_SUCCESS
-_LaunchAttribute = driver.CUlaunchAttributeID
 
 
 def address(array: Any) -> int:
@@ -165,7 +165,13 @@ class GemmLaunch:
         self._pointers = (ctypes.c_void_p * len(self._held))(*(x.ctypes.data for x in self._held))
         self._parameters = ctypes.addressof(self._pointers)
         self._function = kernel.function
-        self._config = _launch_config(plan)
+        self._config = launch_config(
+            plan.grid,
+            plan.threads,
+            plan.smem_bytes,
+            cluster=plan.cluster,
+            overlaps=plan.overlaps,
+        )
 
     def launch(self, stream: Any) -> None:
         """Enqueue the copies, if any, and the kernel on a CuPy stream.
@@ -187,26 +193,3 @@ class GemmLaunch:
         result = driver.cuLaunchKernelEx(self._config, self._function, self._parameters, 0)
         if result[0] != _SUCCESS:
             checked(f"launch of {self._plan.config}", result)
-
-
-def _launch_config(plan: LaunchPlan) -> Any:
-    """The driver's launch configuration, all but the stream."""
-    config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = plan.grid, 1, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = plan.threads, 1, 1
-    config.sharedMemBytes = plan.smem_bytes
-    attributes = []
-    if plan.overlaps:
-        # It may begin while the launch before it in the stream runs, and waits for its end itself.
-        overlap = driver.CUlaunchAttribute()
-        overlap.id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        overlap.value.programmaticStreamSerializationAllowed = 1
-        attributes.append(overlap)
-    if plan.cluster > 1:
-        shape = driver.CUlaunchAttribute()
-        shape.id = _LaunchAttribute.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        cluster = shape.value.clusterDim
-        cluster.x, cluster.y, cluster.z = plan.cluster, 1, 1
-        attributes.append(shape)
-    config.attrs, config.numAttrs = attributes, len(attributes)
-    return config

@@ -7,63 +7,111 @@ using i64 = long long;
 
 namespace {
 
-constexpr int kVector = 8;  // 16-bit elements of 16 bytes
+constexpr int kVector = 8;  // 16-bit elements of a word of 16 bytes
+constexpr int kWarp = 32;
+constexpr int kAtOnce = 4;  // words that a lane has on their way together
 
-// One 16-byte word of a line: elements [first, first + 8) of `length`, read from a source that
-// starts on any element. Two aligned 16-byte loads and a shift, or single elements where the
-// second would pass the line's end (what follows it may not be ours to read).
-__device__ __forceinline__ uint4 load_vector(const u16* line, i64 first, i64 length) {
-  const u16* from = line + first;
-  const u64 address = reinterpret_cast<u64>(from);
-  const u32 shift = static_cast<u32>(address & 15) / 2;
-  if (shift == 0 && first + kVector <= length) return __ldg(reinterpret_cast<const uint4*>(from));
-  // The aligned loads touch [from - shift, from - shift + 16 elements): all inside the line?
-  if (first >= shift && first - shift + 2 * kVector <= length) {
-    const uint4* aligned = reinterpret_cast<const uint4*>(address & ~u64{15});
-    const uint4 x = __ldg(aligned), y = __ldg(aligned + 1);
-    const u64 words[4] = {u64{x.x} | u64{x.y} << 32, u64{x.z} | u64{x.w} << 32,
-                          u64{y.x} | u64{y.y} << 32, u64{y.z} | u64{y.w} << 32};
-    const u32 bits = shift % 4 * 16;
-    u64 low, high;
-    if (shift < 4) {
-      low = bits == 0 ? words[0] : words[0] >> bits | words[1] << (64 - bits);
-      high = bits == 0 ? words[1] : words[1] >> bits | words[2] << (64 - bits);
-    } else {
-      low = bits == 0 ? words[1] : words[1] >> bits | words[2] << (64 - bits);
-      high = bits == 0 ? words[2] : words[2] >> bits | words[3] << (64 - bits);
-    }
-    return {static_cast<u32>(low), static_cast<u32>(low >> 32), static_cast<u32>(high),
-            static_cast<u32>(high >> 32)};
-  }
-  u32 packed[4] = {};
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    if (first + i < length) packed[i / 2] |= static_cast<u32>(from[i]) << (i % 2 * 16);
-  }
-  return {packed[0], packed[1], packed[2], packed[3]};
-}
-
+// A matrix and its copy. A warp copies one run of a line: `runs` of each, up to `run` words long.
 struct Lines {
   const u16* from;
   u16* to;
   i64 lines, length;
   i64 pitch, to_pitch;  // elements; to_pitch a multiple of 8
+  i64 runs, run;
 };
 
-__device__ __forceinline__ void copy(const Lines& job, i64 begin, i64 step) {
-  const i64 vectors = (job.length + kVector - 1) / kVector;  // of a line
-  const i64 total = vectors * job.lines;
-  i64 line = begin / vectors, vector = begin % vectors;
-  const i64 line_step = step / vectors, vector_step = step % vectors;
-  for (i64 at = begin; at < total; at += step) {
-    const uint4 value = load_vector(job.from + line * job.pitch, vector * kVector, job.length);
-    *reinterpret_cast<uint4*>(job.to + line * job.to_pitch + vector * kVector) = value;
-    line += line_step;
-    vector += vector_step;
-    if (vector >= vectors) {
-      vector -= vectors;
-      ++line;
+// The 8 elements from kShift on of 16 that two words hold.
+template <int kShift>
+__device__ __forceinline__ uint4 shifted(const uint4& x, const uint4& y) {
+  const u32 words[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+  u32 out[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    constexpr int kFirst = kShift / 2;
+    out[i] = kShift % 2 == 0 ? words[i + kFirst]
+                             : __funnelshift_r(words[i + kFirst], words[i + kFirst + 1], 16);
+  }
+  return {out[0], out[1], out[2], out[3]};
+}
+
+// Operands are read once and leave; copies stay in the L2 for the product that follows, and for
+// the next copy, which may write over them there.
+struct Policies {
+  u64 operand, copy;
+
+  __device__ __forceinline__ Policies() {
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(operand));
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(copy));
+  }
+  __device__ __forceinline__ uint4 load(const uint4* from) const {
+    uint4 word;
+    asm volatile("ld.global.nc.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "l"(from), "l"(operand));
+    return word;
+  }
+  __device__ __forceinline__ void store(uint4* to, const uint4& word) const {
+    asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to),
+                 "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w), "l"(copy)
+                 : "memory");
+  }
+};
+
+// Words of a run from aligned ones that start kShift elements before it.
+template <int kShift>
+__device__ __forceinline__ void copy_run(const uint4* from, uint4* to, int words, int lane) {
+  const Policies policies;
+  for (int first = lane; first < words; first += kAtOnce * kWarp) {
+    uint4 x[kAtOnce], y[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = first + i * kWarp;
+      if (at < words) {
+        x[i] = policies.load(from + at);
+        if (kShift != 0) y[i] = policies.load(from + at + 1);
+      }
     }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = first + i * kWarp;
+      if (at < words) policies.store(to + at, shifted<kShift>(x[i], y[i]));
+    }
+  }
+}
+
+// A warp's run. It takes whole aligned words, and with them what lies before or behind the run. What
+// lies outside the line may not be ours to read: the words next to it go by elements.
+__device__ __forceinline__ void copy(const Lines& job, i64 run, int lane) {
+  // A division of 64 bits takes as long as many words.
+  const bool is_short = (run | job.runs) >> 32 == 0;
+  const i64 line = is_short ? static_cast<u32>(run) / static_cast<u32>(job.runs) : run / job.runs;
+  const i64 first = (run - line * job.runs) * job.run * kVector;
+  const u16* start = job.from + line * job.pitch;
+  const u16* from = start + first;
+  u16* to = job.to + line * job.to_pitch + first;
+  const i64 left = job.length - first;  // elements of the line
+  const int words = static_cast<int>(min(job.run, (left + kVector - 1) / kVector));
+  const int shift = static_cast<int>(reinterpret_cast<u64>(from) & 15) / 2;
+  const u16* end = start + job.length;
+  const u16* aligned = from - shift;
+  const int front = aligned < start;  // words that begin outside
+  const i64 inside = (end - aligned) / kVector - (shift != 0);  // words that end inside
+  const int last = max(front, static_cast<int>(min(i64{words}, inside)));
+  // At most two words are beyond `last`: the end is no further from the line's own than that.
+  const int element = lane < kVector ? lane : last * kVector + lane - kVector;
+  const int until = lane < kVector ? front * kVector : words * kVector;
+  if (element < min(i64{until}, left)) to[element] = from[element];
+  const uint4* source = reinterpret_cast<const uint4*>(aligned) + front;
+  uint4* target = reinterpret_cast<uint4*>(to) + front;
+  switch (shift) {
+    case 0: return copy_run<0>(source, target, last - front, lane);
+    case 1: return copy_run<1>(source, target, last - front, lane);
+    case 2: return copy_run<2>(source, target, last - front, lane);
+    case 3: return copy_run<3>(source, target, last - front, lane);
+    case 4: return copy_run<4>(source, target, last - front, lane);
+    case 5: return copy_run<5>(source, target, last - front, lane);
+    case 6: return copy_run<6>(source, target, last - front, lane);
+    default: return copy_run<7>(source, target, last - front, lane);
   }
 }
 
@@ -86,13 +134,21 @@ __device__ __forceinline__ u16 rounded(float value, bool fp16) {
 
 }  // namespace
 
-// Copies `a`, `b` or both (lines = 0: not), 16 bytes a thread at a time, into lines that start on
-// 16 bytes. The gap behind a line's last element is left or zeroed up to 16 bytes.
+// Copies `a`, `b` or both (lines = 0: not), a warp to each run, into lines that start on 16 bytes.
+// What follows a line's last element, up to 16 bytes, may be anything.
 extern "C" __global__ void __launch_bounds__(256) copy_operands(const Lines a, const Lines b) {
-  const i64 thread = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const i64 threads = static_cast<i64>(gridDim.x) * blockDim.x;
-  if (a.lines != 0) copy(a, thread, threads);
-  if (b.lines != 0) copy(b, thread, threads);
+  // The next launch may begin, and waits for this one's end before it reads; the one before may
+  // still read the copies that this one writes.
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  const i64 run = (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const i64 runs_a = a.lines * a.runs;
+  if (run < runs_a) {
+    copy(a, run, lane);
+  } else if (run < runs_a + b.lines * b.runs) {
+    copy(b, run - runs_a, lane);
+  }
 }
 
 // C = beta·C over m×n elements ldc apart, of type 0: bf16, 1: fp16, 2: fp32. Where beta is 0 C is

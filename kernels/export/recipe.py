@@ -44,7 +44,7 @@ def launch_recipe(problem: Problem, config: Config, device: DeviceProfile) -> di
     key = family.compile_key(config, problem.dtype, problem.kernel_layout)
     launches = [_gemm(plan)]
     if copies_needed(plan):
-        launches.insert(0, _copies(plan, device.limit("sms")))
+        launches.insert(0, _copies(plan))
     return {
         "format": FORMAT,
         "kernel": kernel_id(key),
@@ -136,7 +136,7 @@ def _gemm(plan: LaunchPlan) -> dict[str, Any]:
     }
 
 
-def _copies(plan: LaunchPlan, sms: int) -> dict[str, Any]:
+def _copies(plan: LaunchPlan) -> dict[str, Any]:
     jobs = copy_jobs(plan, 0, 0, 0, 0)
     parameters = [
         _block(name, job, LINES, {"from": name, "to": f"{name}_copy"} if load.copied else {}, {})
@@ -145,12 +145,12 @@ def _copies(plan: LaunchPlan, sms: int) -> dict[str, Any]:
     return {
         "module": COPIES,
         "entry": COPY_ENTRY,
-        "grid": [copy_blocks(plan, sms), 1, 1],
+        "grid": [copy_blocks(plan), 1, 1],
         "cluster": [1, 1, 1],
         "block": [THREADS, 1, 1],
         "dynamic_smem_bytes": 0,
         "function_attributes": {},
-        "launch_attributes": {},
+        "launch_attributes": {"CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION": 1},
         "parameters": parameters,
     }
 

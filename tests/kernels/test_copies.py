@@ -9,7 +9,7 @@ import pytest
 
 from bench import evidence
 from kernels import compile as compiling
-from kernels import copies, nvrtc, sources
+from kernels import copies, copy_plan, nvrtc, sources
 from kernels.cache import KernelCache
 from kernels.compile import compile_copies
 from kernels.errors import CompileFailed
@@ -90,3 +90,11 @@ def test_a_record_names_the_copies_beside_the_kernels(monkeypatch: pytest.Monkey
     facts = evidence.about("a commit")
     assert facts["source_hash"] == sources.source_hash()
     assert facts["copy_hash"] == sources.copy_hash()
+
+
+@pytest.mark.parametrize("words", [1, 2, 127, 128, 129, 255, 256, 257, 65_537, 2**28])
+def test_runs_cover_a_line_and_none_is_too_long(words: int) -> None:
+    runs, run = copy_plan.line_runs(words)
+    assert runs * run >= words
+    assert 1 <= run <= copy_plan.RUN_WORDS
+    assert (runs - 1) * copy_plan.RUN_WORDS < words

@@ -96,7 +96,7 @@ def held(plan: LaunchPlan, said: Any) -> None:
         copies, addresses = launches[0], [at.get(n, 0) for n in ("a", "b", "a_copy", "b_copy")]
         jobs = copy_jobs(plan, *addresses)
         assert copies["parameters"] == [job.tobytes().hex() for job in jobs]
-        assert copies["grid"] == [copy_blocks(plan, DEVICE.limit("sms")), 1, 1]
+        assert copies["grid"] == [copy_blocks(plan), 1, 1]
     assert len(launches) == 1 + (plan.a.copied or plan.b.copied)
 
 
