@@ -20,7 +20,7 @@ from solver.families import paper, sm90_gemm
 FAMILY = sm90_gemm.NAME
 REFERENCE = "h200"
 
-OF_THE_PART = ("clock_ghz", "mma_macs_per_cycle", "mma_min_n")
+OF_THE_PART = ("clock_ghz", "mma_macs_per_cycle")
 """Constants a profile states itself: from its datasheet or the instruction set."""
 
 Profile = dict[str, Any]
@@ -83,9 +83,9 @@ def _paper_constants(own: Mapping[str, Any]) -> dict[str, Any]:
             "launch_us and launch_warpgroup_us of one warpgroup",
         ),
         "dma_startup_us": (
-            (k["load_latency_cycles"] + k["cold_latency_cycles"]) / cycles_per_us,
+            (k["load_latency_cycles"] + k["miss_latency_cycles"]) / cycles_per_us,
             "us",
-            "load_latency_cycles and cold_latency_cycles at clock_ghz",
+            "load_latency_cycles and miss_latency_cycles at clock_ghz",
         ),
         "dma_bytes_per_us": (
             k["load_bytes_per_cycle"] * cycles_per_us,

@@ -53,7 +53,7 @@ REGRET_ROWS = 5
 LEAST = {"mma_overhead": 0.968}
 """The least a constant may be: at 0.967 one SM at ``clock_ghz`` has its datasheet's tensor rate."""
 
-FIXED = ("mma_macs_per_cycle", "mma_min_n", "clock_ghz", "load_norm")
+FIXED = ("mma_macs_per_cycle", "clock_ghz", "load_norm")
 """Constants that are the hardware's or the model's own and are not fitted."""
 
 EVALUATIONS = 60

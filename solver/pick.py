@@ -8,7 +8,7 @@ that where time comes first only works whose bound reaches the best row are open
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,9 @@ class Front:
 def work_bounds(table: Table) -> Ticks:
     """For each work, a time (ticks) that none of its rows beats."""
     everything = np.arange(len(table.first))
-    end = end_ticks(table.pipeline(everything, table.slots_max))
+    # Without late loads: tick for tick, a deeper ring is not sure to wait less for them.
+    least = replace(table.pipeline(everything, table.slots_max), load=table.works.load)
+    end = end_ticks(least)
     return table.launch_ticks(everything, table.setup_min, end)
 
 

@@ -20,7 +20,7 @@ from solver.solution import Solution, Unfinished
 from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
 
-MODEL_VERSION = "4"
+MODEL_VERSION = "5"
 """Raised with every change of an equation; constants have the profile's hash."""
 
 GIVEN = (

@@ -80,7 +80,7 @@ def tabulate(
 def check_range(table: Table) -> None:
     """Raise InvalidProblem where some time is beyond what 64-bit ticks hold with room to spare."""
     w = table.works
-    step = (w.load + w.uneven + w.latency + w.math).astype(float)
+    step = (w.load + w.jitter + w.latency + w.math).astype(float)
     longest = w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed + w.store
     if longest.max(initial=0) >= TICKS_MAX:
         raise InvalidProblem(

@@ -29,7 +29,7 @@ P = TypeVar("P", "Works", "Kernels")
 class Works:
     """Parameters of W works: the recurrence's (``solver.recurrence``), and what frames it.
 
-    ``uneven`` is what a load takes longer where only one is on its way (``load_at``).
+    ``jitter`` is how far loads come before and after their ``latency`` (``load_at``).
     ``waves`` rounds of such CTAs follow one another (1 where the kernel is persistent).
     ``fixed`` precedes the first load (launch), ``store`` follows the last MATH (epilogue,
     split-K reduction); both in ticks. ``active`` CTAs are launched, one an SM. ``load_path``
@@ -39,7 +39,7 @@ class Works:
     """
 
     load: Ticks
-    uneven: Ticks
+    jitter: Ticks
     latency: Ticks
     math: Ticks
     early: Ticks
@@ -55,10 +55,19 @@ class Works:
     config: Mapping[str, Ticks]
 
     def load_at(self, work: Any, slots: Any) -> Ticks:
-        """Load occupancy of works in rings of so many slots, in ticks: less where more loads can be
-        on their way."""
-        on_way = np.minimum(slots, self.iterations[work] * self.units[work])
-        ticks: Ticks = self.load[work] + self.uneven[work] // on_way
+        """Load occupancy of works in rings of so many slots, in ticks, with what is waited for late
+        loads.
+
+        A slot's load is late by X, the ring's turn ahead of it less than its ramp by so much; X
+        has Laplace's distribution around its mean x, of scale ``jitter``. max(0, x) is the
+        recurrence's own; E max(0, X) is jitter/2·exp(-|x|/jitter) more, once a turn.
+        """
+        load, math, scale = self.load[work], self.math[work], self.jitter[work]
+        ramp = self.latency[work] + load + math - self.early[work]
+        late = np.abs(ramp - slots * np.maximum(load, math))
+        mean = scale / 2 * np.exp(-late / np.maximum(scale, 1)) / slots
+        turns = self.iterations[work] * self.units[work] > slots
+        ticks: Ticks = load + np.rint(np.where(turns, mean, 0)).astype(np.int64)
         return ticks
 
     @property

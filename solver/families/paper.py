@@ -117,7 +117,7 @@ def tabulate(
         family=NAME,
         works=Works(
             load=ticks(load_us),
-            uneven=none,
+            jitter=none,
             latency=ticks(k["dma_startup_us"]),
             math=ticks(math_us),
             early=none,

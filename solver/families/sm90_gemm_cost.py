@@ -5,7 +5,7 @@ has the equations, units and sources). Everything is tabulated in floating point
 problem and rounded to integer ticks, so that pick, proof and simulator share one table.
 
 Two levels keep it fast: a *work row* fixes what decides time per iteration (tile, wgmma in
-flight, split, raster) in a ring of any depth, a *row* adds that depth and threads.
+flight, split, raster), a *row* adds stages and threads.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ WORK_FIELDS = (
 LAUNCH_FIELDS = ("split_k", "raster_group")
 
 LINE_BYTES = 128  # of the L2, and the widest swizzled row that TMA writes at a time
+# Registers of a thread that sums partial tiles: the most it may have, by MATH warpgroups; what it
+# needs besides accumulators and partials on their way; and how many partials are, at the least.
+SUM_REGISTERS = {1: family.REGISTERS_MAX, **{w: x[1] for w, x in family.ROLE_REGISTERS.items()}}
+SUM_BASE_REGISTERS = 32
+SUM_ON_WAY_MIN = 8
 
 Columns = Mapping[str, Ticks]
 
@@ -225,7 +230,9 @@ def work_cost(
     blocks = bm // (family.MMA_M * warpgroups)
     mma = family.MMA_M * np.maximum(bn, k["mma_min_n"]) * 16 / k["mma_macs_per_cycle"]
     one = blocks * (bk // 16) * mma * k["mma_overhead"]
-    math = np.maximum(warpgroups * one, one + (1 - in_flight) * k["mma_drain_cycles"])
+    math = np.maximum(
+        warpgroups * one, one + k["mma_issue_cycles"] + (1 - in_flight) * k["mma_drain_cycles"]
+    )
     early = in_flight * (1 - k["release_lag_fraction"]) * one
 
     # Loads: the SM's own path, its share of L2, its share of memory.
@@ -240,115 +247,134 @@ def work_cost(
     b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.swizzle_n(bn)
     b_narrow = LINE_BYTES / b_row_bytes - 1
     own = (
-        (
-            a_bytes * (1 + a_odd * k["load_odd_pitch_penalty"])
-            + b_bytes
-            * (1 + b_odd * k["load_odd_pitch_penalty"] + b_narrow * k["load_narrow_penalty"])
-        )
-        / k["load_bytes_per_cycle"]
-        + k["load_issue_cycles"]
-        + k["load_warpgroup_cycles"] * warpgroups
-        + (cluster > 1) * k["load_cluster_cycles"]
-    )
-    rows_together = np.minimum(group * cluster_m, tiles_m)
+        a_bytes * (1 + a_odd * k["load_odd_pitch_penalty"])
+        + b_bytes * (1 + b_odd * k["load_odd_pitch_penalty"] + b_narrow * k["load_narrow_penalty"])
+    ) / k["load_bytes_per_cycle"]
+    # Tiles at work at once: a raster group's rows by what that leaves of columns; where the group
+    # has fewer tiles, the next groups' rows as well.
     resident = np.maximum(active / split, 1)
+    rows_together = np.maximum(group * cluster_m, resident / tiles_n)
+    rows_together = np.maximum(np.minimum(rows_together, np.minimum(tiles_m, resident)), 1)
     sharers_of_a = np.maximum(np.minimum(resident / rows_together, tiles_n), 1)
-    sharers_of_b = np.maximum(np.minimum(rows_together, resident), 1)
+    sharers_of_b = rows_together
     outside = (
         (asked_m * tiles_m - problem.m) / tiles_m / cluster_n
         + (asked_n * tiles_n - problem.n) / tiles_n / cluster_m
     ) * (bk * size)
     cycles_per_us = k["clock_ghz"] * 1e3
-    # A cluster asks once for the tile that its CTAs share.
+
+    def merged(sharers: Any, cluster: Any) -> Any:
+        """The part of a tile's bytes that one CTA draws of the L2: a cluster asks once for what its
+        CTAs share, and like requests of several are answered together."""
+        return np.maximum(sharers / cluster, 1) ** -k["l2_share_exponent"] / cluster
+
+    # In a last, partial wave the others leave the critical CTA their share: of memory too.
     l2 = (
         (
-            a_bytes
-            / cluster_n
-            / np.maximum(sharers_of_a / cluster_n, 1) ** k["l2_share_exponent"]
-            * (1 + a_odd * k["l2_odd_pitch_penalty"])
+            a_bytes * merged(sharers_of_a, cluster_n) * (1 + a_odd * k["l2_odd_pitch_penalty"])
             + b_bytes
-            / cluster_m
-            / np.maximum(sharers_of_b / cluster_m, 1) ** k["l2_share_exponent"]
+            * k["l2_b_weight"]
+            * merged(sharers_of_b, cluster_m)
             * (1 + b_odd * k["l2_odd_pitch_penalty"] + b_narrow * k["l2_narrow_penalty"])
             + k["l2_outside_weight"] * outside
         )
-        * active
+        * (work_units / units)
         / k["l2_bytes_per_us"]
         * cycles_per_us
     )
-    unique = size * (problem.m + problem.n) * problem.k
-    waves = work_units / active
-    per_wave = (
-        np.minimum(rows_together * bm, problem.m) + np.minimum(sharers_of_a * bn, problem.n)
-    ) * (size * problem.k / split * np.minimum(split, active))
-    fetched = np.maximum(waves * per_wave, unique)
+
+    # Memory: A and B once, what the L2 has lost by the time it is asked for again, C, partials.
+    # The rows of a raster group are walked along all of n, then the next group's.
+    k_bytes = size * problem.k
+    unique = (problem.m + problem.n) * k_bytes
+    rows_at_once = np.minimum(rows_together * bm, problem.m)
+    columns_at_once = np.minimum(sharers_of_a * bn, problem.n)
+    kept_bytes = k["l2_kept_fraction"] * device.limit("l2_bytes")
+
+    def lost(between: Any) -> Any:
+        """The part of what is read again that is no longer in the L2, after so many bytes."""
+        return np.maximum(0, 1 - kept_bytes / between)
+
+    groups = tiles_m / rows_together
+    waves_of_group = np.maximum(1, tiles_n * rows_together / resident)
+    refetched = problem.n * k_bytes * (groups - 1) * lost(
+        (problem.n + rows_at_once) * k_bytes
+    ) + problem.m * k_bytes * (waves_of_group - 1) * lost(
+        (rows_at_once + columns_at_once) * k_bytes
+    )
     # What an aligned copy has just written is in the L2 where it fits.
     copies_fit = copy_bytes(problem) <= device.limit("l2_bytes")
-    memory_bytes = (
-        cold * (unique - copies_fit * copied_bytes(problem))
-        + k["hbm_refetch_fraction"] * (fetched - unique)
-        + k["hbm_write_fraction"] * problem.out_bytes * problem.m * problem.n
+    read_bytes = (
+        cold * (unique - copies_fit * copied_bytes(problem)) + k["hbm_refetch_fraction"] * refetched
     )
-    # Fewer SMs draw less than all, but more than their part. Spread over the critical CTA's
-    # iterations: in a last, partial wave the others leave it their share.
+    partial_bytes = bm * bn * 4
+    memory_bytes = (
+        read_bytes
+        + k["hbm_write_fraction"] * problem.out_bytes * problem.m * problem.n
+        + k["hbm_split_fraction"] * (split > 1) * partial_bytes * work_units
+    )
+    # Fewer SMs draw less than all, but more than their part.
     hbm_bytes_per_us = k["hbm_bytes_per_us"] * (active / sms) ** k["hbm_sms_exponent"]
     memory = memory_bytes / hbm_bytes_per_us * cycles_per_us / (units * iterations)
     norm = k["load_norm"]
 
     def load_at(clock_ghz: Any) -> Any:
-        """Load occupancy in cycles: only the SM's own path follows the SM clock."""
+        """Load occupancy in cycles: memory alone does not follow the SM clock."""
         scale = clock_ghz / k["clock_ghz"]
-        shared = (l2 * scale) ** norm + (memory * scale) ** norm
-        return (own**norm + shared) ** (1 / norm)
+        paths = own**norm + k["load_floor_cycles"] ** norm + l2**norm + (memory * scale) ** norm
+        return paths ** (1 / norm)
 
-    latency = (
-        k["load_latency_cycles"]
-        + cold * k["cold_latency_cycles"]
-        + k["queue_latency_fraction"] * np.maximum(0, l2 - own)
-    )
+    # Of the bytes that a wave's CTAs ask for, counted once, the part that memory has to give.
+    waves = work_units / active
+    missed = np.minimum(1, read_bytes / (waves * ((rows_at_once + columns_at_once) * k_bytes)))
+    latency = k["load_latency_cycles"] + missed * k["miss_latency_cycles"]
 
-    # Clock: lower where the tensor cores draw more power.
-    tflops = (
-        2 * bm * bn * bk * active / np.maximum(math, load_at(k["clock_ghz"])) * cycles_per_us / 1e6
-    ) * (1 + k["clock_narrow_penalty"] * 64 / bn)
-    clock_ghz = k["clock_ghz"] * np.minimum(
-        1, (k["clock_power_tflops"] / tflops) ** k["clock_power_exponent"]
+    # Clock: lower where tensor cores, memory and L2 draw more power, and lower still where they do
+    # for long. Power is told in tensor cores' rates.
+    pace = np.maximum(math, load_at(k["clock_ghz"]))
+    power_tflops = (
+        2 * bm * bn * bk * active / pace * cycles_per_us / 1e6
+        + k["clock_memory_tflops"] * np.minimum(1, memory / pace)
+        + k["clock_l2_tflops"] * np.minimum(1, l2 / pace)
     )
+    busy_us = pace * iterations * units / cycles_per_us
+    exponent = k["clock_burst_exponent"] + k["clock_power_exponent"] * (
+        busy_us / (busy_us + k["clock_settle_us"])
+    )
+    clock_ghz = k["clock_ghz"] * np.minimum(1, (k["clock_power_tflops"] / power_tflops) ** exponent)
 
     # Epilogue of one unit, and what follows the last.
     pieces = blocks * (bn // family.piece_n(bn, problem.out_bytes))
-    wide = problem.out_bytes > size
     by_elements = not stores_by_tma(problem)
     store = (
         k["epilogue_cycles"]
-        + (k["epilogue_chunk_cycles"] + wide * k["epilogue_fp32_cycles"]) * pieces
-        + (k["epilogue_column_cycles"] + by_elements * k["epilogue_unaligned_cycles"])
-        * blocks
-        * bn
-        / 64
+        + k["epilogue_chunk_cycles"] * pieces
+        + by_elements * k["epilogue_unaligned_cycles"] * blocks * bn / 64
     )
-    partial_bytes = bm * bn * 4
+    # Splits of a tile meet again and again: whoever came last and summed comes last to its next.
+    accumulators = family.accumulators(bm, bn, warpgroups)
+    most = np.select([warpgroups == count for count in SUM_REGISTERS], list(SUM_REGISTERS.values()))
+    on_way = np.maximum(most - SUM_BASE_REGISTERS - accumulators, SUM_ON_WAY_MIN)
+    rounds = np.maximum(1, accumulators / on_way)
     spill = k["split_epilogue_cycles"] + partial_bytes / k["split_tile_bytes_per_cycle"]
-    epilogue = np.where(split > 1, spill, store)
-    factor = np.where(blocks * bn // 2 > 128, k["split_wide_factor"], 1)
-    reduce = (split - 1) * (
-        k["split_reduce_latency_fraction"] * k["load_latency_cycles"]
-        + partial_bytes / k["split_reduce_bytes_per_cycle"] * factor
+    reduce = split * (
+        k["split_reduce_latency_cycles"] * rounds
+        + partial_bytes / k["split_reduce_bytes_per_cycle"]
     )
     last = np.where(split > 1, spill + reduce + store, store)
+    epilogue = np.where(split > 1, k["split_inner_factor"] * last, store)
 
     def ticks(cycles: Any) -> Ticks:
         count: Ticks = np.rint(cycles * (TICKS_PER_US / 1e3) / clock_ghz).astype(np.int64)
         return count
 
     scale = clock_ghz / k["clock_ghz"]
-    load_path = np.argmax(np.broadcast_arrays(own, l2 * scale, memory * scale), axis=0)
+    issued = np.maximum(own, k["load_floor_cycles"])
+    load_path = np.argmax(np.broadcast_arrays(issued, l2, memory * scale), axis=0)
     math_ticks = ticks(math)
     return Works(
         load=ticks(load_at(clock_ghz)),
-        # Loads of a memory in demand come unevenly; the more of them are on their way, the less of
-        # its time is lost.
-        uneven=ticks(k["hbm_uneven_fraction"] * memory * scale),
+        jitter=ticks(np.full_like(latency, k["load_jitter_cycles"])),
         latency=ticks(latency),
         math=math_ticks,
         early=np.minimum(ticks(early), math_ticks),

@@ -20,6 +20,9 @@ LINE_BYTES = 128  # of the L2, and of a row that TMA writes at a time
 TMA_PIECE_BYTES = 16
 COPY_STEP = 64  # elements: an aligned copy has lines of whole rows, or of a part that divides one
 COPY_LEAST = 8
+SUM_REGISTERS = {1: 255, 2: 232, 3: 152}  # the most of a thread that sums, by MATH warpgroups
+SUM_BASE_REGISTERS = 32
+SUM_ON_WAY_MIN = 8
 Constants = Mapping[str, float]
 
 
@@ -78,25 +81,22 @@ def price_work(
     constant = profile.models["sm90_gemm"]
     launch = _launch(question, profile, shape, split_k, group)
     alone, math_cycles = _math(constant, shape)
-    own, l2, memory = _loads(profile, question, shape, launch)
-    at_full_clock = _joined(constant, own, l2, memory, 1.0)
-    clock_ghz = _clock(constant, shape, launch, max(math_cycles, at_full_clock))
+    loads = _loads(profile, question, shape, launch)
+    at_full_clock = _joined(constant, loads, 1.0)
+    clock_ghz = _clock(constant, shape, launch, loads, max(math_cycles, at_full_clock))
     slowdown = clock_ghz / constant["clock_ghz"]
     epilogue, store = _stores(constant, question, shape, split_k)
-    latency = (
-        constant["load_latency_cycles"]
-        + (constant["cold_latency_cycles"] if question.cold else 0)
-        + constant["queue_latency_fraction"] * max(0.0, l2 - own)
-    )
-    paths = (own, l2 * slowdown, memory * slowdown)
+    latency = constant["load_latency_cycles"] + loads.missed * constant["miss_latency_cycles"]
+    issued = max(loads.own, constant["load_floor_cycles"])
+    paths = (issued, loads.l2, loads.memory * slowdown)
 
     def ticks(cycles: float) -> int:
         return round(cycles * (TICKS_PER_US / 1e3) / clock_ghz)
 
     early = shape.mma_in_flight * (1 - constant["release_lag_fraction"]) * alone
     return Work(
-        load=ticks(_joined(constant, own, l2, memory, slowdown)),
-        uneven=ticks(constant["hbm_uneven_fraction"] * memory * slowdown),
+        load=ticks(_joined(constant, loads, slowdown)),
+        jitter=ticks(constant["load_jitter_cycles"]),
         latency=ticks(latency),
         math=ticks(math_cycles),
         early=min(ticks(early), ticks(math_cycles)),
@@ -185,14 +185,25 @@ def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
     columns = max(shape.tile_n, constant["mma_min_n"])
     wgmma = 64 * columns * 16 / constant["mma_macs_per_cycle"]
     alone = shape.row_blocks * (shape.tile_k // 16) * wgmma * constant["mma_overhead"]
-    drain = 0 if shape.mma_in_flight else constant["mma_drain_cycles"]
-    return alone, max(shape.math_warpgroups * alone, alone + drain)
+    between = constant["mma_issue_cycles"]
+    if not shape.mma_in_flight:
+        between += constant["mma_drain_cycles"]
+    return alone, max(shape.math_warpgroups * alone, alone + between)
 
 
-def _loads(
-    profile: Profile, question: Question, shape: Shape, launch: _Launch
-) -> tuple[float, float, float]:
-    """Load occupancy of the SM's own path, of its share of L2, of its share of memory."""
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Load occupancy in cycles: of the SM's own path, of its share of L2, of its share of memory;
+    and the part of a wave's distinct bytes that memory gives."""
+
+    own: float
+    l2: float
+    memory: float
+    missed: float
+
+
+def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) -> _Loads:
+    """What loads of one shape wait for."""
     constant = profile.models["sm90_gemm"]
     size, active = question.element_bytes, launch.active
     row_bytes = shape.tile_k * size
@@ -203,53 +214,67 @@ def _loads(
     narrow = 0.0 if question.b_runs_along_k else LINE_BYTES / (shape.swizzle_n * size) - 1
     penalty = constant["load_odd_pitch_penalty"]
     own = (
-        (
-            a_bytes * (1 + a_odd * penalty)
-            + b_bytes * (1 + b_odd * penalty + narrow * constant["load_narrow_penalty"])
-        )
-        / constant["load_bytes_per_cycle"]
-        + constant["load_issue_cycles"]
-        + constant["load_warpgroup_cycles"] * shape.math_warpgroups
-        + (shape.cluster > 1) * constant["load_cluster_cycles"]
-    )
+        a_bytes * (1 + a_odd * penalty)
+        + b_bytes * (1 + b_odd * penalty + narrow * constant["load_narrow_penalty"])
+    ) / constant["load_bytes_per_cycle"]
 
     cycles_per_us = constant["clock_ghz"] * 1e3
-    together = min(launch.group * shape.cluster_m, launch.tiles_m)
     resident = max(active / launch.split_k, 1.0)
+    together = max(float(launch.group * shape.cluster_m), resident / launch.tiles_n)
+    together = max(min(together, launch.tiles_m, resident), 1.0)
     sharers_a = max(min(resident / together, float(launch.tiles_n)), 1.0)
-    sharers_b = max(min(float(together), resident), 1.0)
+    sharers_b = together
     outside_rows = (asked_m * launch.tiles_m - question.m) / launch.tiles_m / shape.cluster_n + (
         asked_n * launch.tiles_n - question.n
     ) / launch.tiles_n / shape.cluster_m
-    # The CTAs of a cluster that share a tile ask for it once.
-    share, penalty = constant["l2_share_exponent"], constant["l2_odd_pitch_penalty"]
-    a_asked = a_bytes / shape.cluster_n / max(sharers_a / shape.cluster_n, 1.0) ** share
-    b_asked = b_bytes / shape.cluster_m / max(sharers_b / shape.cluster_m, 1.0) ** share
+    # The CTAs of a cluster that share a tile ask for it once; requests for one tile are merged.
+    penalty = constant["l2_odd_pitch_penalty"]
+    a_asked = a_bytes * _merged(constant, sharers_a, shape.cluster_n)
+    b_asked = b_bytes * constant["l2_b_weight"] * _merged(constant, sharers_b, shape.cluster_m)
     asked = (
         a_asked * (1 + a_odd * penalty)
         + b_asked * (1 + b_odd * penalty + narrow * constant["l2_narrow_penalty"])
         + constant["l2_outside_weight"] * (outside_rows * row_bytes)
     )
-    l2 = asked * active / constant["l2_bytes_per_us"] * cycles_per_us
+    at_work = launch.work_units / launch.units  # CTAs, in the mean of waves
+    l2 = asked * at_work / constant["l2_bytes_per_us"] * cycles_per_us
 
-    unique = float(size * (question.m + question.n) * question.k)
+    k_bytes = size * question.k
+    unique = float((question.m + question.n) * k_bytes)
     rows_a = min(together * shape.tile_m, question.m)
     rows_b = min(sharers_a * shape.tile_n, float(question.n))
-    k_bytes = size * question.k / launch.split_k * min(launch.split_k, active)
-    fetched = max(launch.work_units / active * ((rows_a + rows_b) * k_bytes), unique)
+    kept = constant["l2_kept_fraction"] * profile.limits["l2_bytes"]
+    groups = launch.tiles_m / together
+    waves_of_group = max(1.0, launch.tiles_n * together / resident)
+    b_again = question.n * k_bytes * (groups - 1) * _lost(kept, (question.n + rows_a) * k_bytes)
+    a_again = question.m * k_bytes * (waves_of_group - 1) * _lost(kept, (rows_a + rows_b) * k_bytes)
     # What a copy has just written is in the L2 where it fits.
     copied = _copied(question)
     fits = sum(map(_copy_bytes, copied)) <= profile.limits["l2_bytes"]
     warm = sum(x.lines * x.length * x.element_bytes for x in copied) if fits else 0
+    read = question.cold * (unique - warm) + constant["hbm_refetch_fraction"] * (b_again + a_again)
+    partials = shape.tile_m * shape.tile_n * 4 * launch.work_units if launch.split_k > 1 else 0
     memory_bytes = (
-        question.cold * (unique - warm)
-        + constant["hbm_refetch_fraction"] * (fetched - unique)
+        read
         + constant["hbm_write_fraction"] * question.c.element_bytes * question.m * question.n
+        + constant["hbm_split_fraction"] * partials
     )
     iterations = launch.units * launch.iterations  # of the critical CTA
     drawn = (active / profile.limits["sms"]) ** constant["hbm_sms_exponent"]
     memory = memory_bytes / (constant["hbm_bytes_per_us"] * drawn) * cycles_per_us / iterations
-    return own, l2, memory
+    distinct = launch.work_units / active * ((rows_a + rows_b) * k_bytes)
+    return _Loads(own, l2, memory, missed=min(1.0, read / distinct))
+
+
+def _merged(constant: Constants, sharers: float, cluster: int) -> float:
+    """The part of a tile's bytes that one of its sharers draws of the L2."""
+    part: float = max(sharers / cluster, 1.0) ** -constant["l2_share_exponent"] / cluster
+    return part
+
+
+def _lost(kept_bytes: float, between: float) -> float:
+    """The part of what is read again, after so many bytes, that the L2 no longer has."""
+    return max(0.0, 1 - kept_bytes / between)
 
 
 def _asked_rows(question: Question, shape: Shape) -> tuple[int, int]:
@@ -268,20 +293,28 @@ def _asked_rows(question: Question, shape: Shape) -> tuple[int, int]:
     )
 
 
-def _joined(constant: Constants, own: float, l2: float, memory: float, slowdown: float) -> float:
-    """The three load paths as one; only the SM's own follows the SM's clock."""
+def _joined(constant: Constants, loads: _Loads, slowdown: float) -> float:
+    """The load paths as one; only memory does not follow the SM's clock."""
     order = constant["load_norm"]
-    shared = (l2 * slowdown) ** order + (memory * slowdown) ** order
-    joined: float = (own**order + shared) ** (1 / order)
+    floor = constant["load_floor_cycles"]
+    paths = (loads.own, floor, loads.l2, loads.memory * slowdown)
+    joined: float = sum(path**order for path in paths) ** (1 / order)
     return joined
 
 
-def _clock(constant: Constants, shape: Shape, launch: _Launch, pace: float) -> float:
-    """SM clock in GHz where the tensor cores do one k-iteration every ``pace`` cycles."""
+def _clock(constant: Constants, shape: Shape, launch: _Launch, loads: _Loads, pace: float) -> float:
+    """SM clock in GHz where an SM does one k-iteration every ``pace`` cycles."""
     macs = shape.tile_m * shape.tile_n * shape.tile_k
-    per_us = 2 * macs * launch.active / pace * (constant["clock_ghz"] * 1e3)
-    tflops = per_us / 1e6 * (1 + constant["clock_narrow_penalty"] * 64 / shape.tile_n)
-    slower: float = (constant["clock_power_tflops"] / tflops) ** constant["clock_power_exponent"]
+    cycles_per_us = constant["clock_ghz"] * 1e3
+    power_tflops = (
+        2 * macs * launch.active / pace * cycles_per_us / 1e6
+        + constant["clock_memory_tflops"] * min(1.0, loads.memory / pace)
+        + constant["clock_l2_tflops"] * min(1.0, loads.l2 / pace)
+    )
+    busy_us = pace * launch.iterations * launch.units / cycles_per_us
+    lasting = busy_us / (busy_us + constant["clock_settle_us"])
+    exponent = constant["clock_burst_exponent"] + constant["clock_power_exponent"] * lasting
+    slower: float = (constant["clock_power_tflops"] / power_tflops) ** exponent
     return constant["clock_ghz"] * min(1.0, slower)
 
 
@@ -292,20 +325,24 @@ def _stores(
     blocks, tile_n = shape.row_blocks, shape.tile_n
     c = question.c
     pieces = blocks * (tile_n // shape.piece_n(c.element_bytes))
-    wide = c.element_bytes > question.element_bytes
-    piece = constant["epilogue_chunk_cycles"] + wide * constant["epilogue_fp32_cycles"]
     by_tma = c.is_aligned and question.n * c.element_bytes % TMA_PIECE_BYTES == 0
     by_element = 0 if by_tma else constant["epilogue_unaligned_cycles"]
-    column = constant["epilogue_column_cycles"] + by_element
-    store = constant["epilogue_cycles"] + piece * pieces + column * blocks * tile_n / 64
+    store = (
+        constant["epilogue_cycles"]
+        + constant["epilogue_chunk_cycles"] * pieces
+        + by_element * blocks * tile_n / 64
+    )
     if split_k == 1:
         return store, store
     tile_bytes = shape.tile_m * tile_n * 4  # fp32 partials
     spill = constant["split_epilogue_cycles"] + tile_bytes / constant["split_tile_bytes_per_cycle"]
     accumulators = blocks * tile_n // 2
-    slower = constant["split_wide_factor"] if accumulators > 128 else 1
-    reduce = (split_k - 1) * (
-        constant["split_reduce_latency_fraction"] * constant["load_latency_cycles"]
-        + tile_bytes / constant["split_reduce_bytes_per_cycle"] * slower
+    on_way = max(
+        SUM_REGISTERS[shape.math_warpgroups] - SUM_BASE_REGISTERS - accumulators, SUM_ON_WAY_MIN
     )
-    return spill, spill + reduce + store
+    reduce = split_k * (
+        constant["split_reduce_latency_cycles"] * max(1.0, accumulators / on_way)
+        + tile_bytes / constant["split_reduce_bytes_per_cycle"]
+    )
+    last = spill + reduce + store
+    return constant["split_inner_factor"] * last, last

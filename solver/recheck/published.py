@@ -55,7 +55,7 @@ def _work(
     grid = largest_grid(tiles, profile.limits["sms"], question.bounds)
     return Work(
         load=round((max(a_us, b_us) if dma_warps == 2 else a_us + b_us) * TICKS_PER_US),
-        uneven=0,
+        jitter=0,
         latency=round(constant["dma_startup_us"] * TICKS_PER_US),
         math=round(math_us * TICKS_PER_US),
         early=0,

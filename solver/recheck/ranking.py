@@ -44,11 +44,19 @@ class Row:
         return self.values[1]
 
 
+def _late(work: Work, slots: int) -> int:
+    """What a load takes longer in the mean because some come late, where the ring is used again."""
+    if work.iterations * work.units <= slots or not work.jitter:
+        return 0
+    ramp = work.latency + work.load + work.math - work.early
+    late = abs(ramp - slots * max(work.load, work.math))
+    return round(work.jitter / 2 * math.exp(-late / work.jitter) / slots)
+
+
 def pipeline(work: Work, slots: int) -> Pipeline:
     """The recurrence of a work at a ring depth."""
-    on_way = min(slots, work.iterations * work.units)
     return Pipeline(
-        load=work.load + work.uneven // on_way,
+        load=work.load + _late(work, slots),
         latency=work.latency,
         math=work.math,
         early=work.early,

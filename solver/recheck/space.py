@@ -27,11 +27,11 @@ RESOURCE_FIELD = {
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """Parameters of one work: ticks, except counts, ``load_path`` (0 own path, 1 L2, 2 memory)
-    and ``clock_mhz``. ``uneven`` is added to ``load``, shared by all loads that are on their way.
+    and ``clock_mhz``; ``jitter`` is by how much loads come before or after ``latency`` in the mean.
     The order of fields is the order in which a table is hashed."""
 
     load: int
-    uneven: int
+    jitter: int
     latency: int
     math: int
     early: int

@@ -13,7 +13,7 @@ from solver.recheck.question import Question, question_faults, read_question
 from solver.recheck.space import within
 
 FORMAT = "warpwright-certificate/1"
-MODEL_VERSION = "4"
+MODEL_VERSION = "5"
 """The model's equations that this package implements."""
 ASKED = (
     "problem",

@@ -61,10 +61,10 @@ def test_the_fit_sees_training_rows_alone(tmp_path: Path) -> None:
 def test_a_term_that_is_off_stays_off_and_the_rest_is_fitted(tmp_path: Path) -> None:
     training = training_rows(load_groups([truth(tmp_path)]))
     term = "cold loads"
-    off = {"cold_latency_cycles": 0.0}
+    off = {"miss_latency_cycles": 0.0}
     profile = ablation.with_constants(H200, off, term)
     fitted = fit(training, profile, "test", {*FIXED, *off}, 3)
-    assert fitted.constant(FAMILY, "cold_latency_cycles") == 0.0
+    assert fitted.constant(FAMILY, "miss_latency_cycles") == 0.0
     assert fitted.constant(FAMILY, "load_norm") == H200.constant(FAMILY, "load_norm")
     before = np.abs(predict_us(training[0], profile) / training[0].measured_us - 1).mean()
     after = np.abs(predict_us(training[0], fitted) / training[0].measured_us - 1).mean()

@@ -57,7 +57,9 @@ def test_errors_of_held_out_rows_are_those_chosen_noisy_ones_among_them(tmp_path
     assert figures["max_ape"] == pytest.approx(0.20, abs=1e-5)
     assert figures["worst"]["m"] == SEEN.m
     assert figures["worst"]["config"]["tile_n"] == HELD_TILE
-    assert figures["worst"]["predicted_us"] / figures["worst"]["measured_us"] == pytest.approx(1.2)
+    assert figures["worst"]["predicted_us"] / figures["worst"]["measured_us"] == pytest.approx(
+        1.2, rel=1e-5
+    )
 
 
 def test_rows_noisier_than_5_percent_are_left_out_beside_them(tmp_path: Path) -> None:
