@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from solver.families.sm90_gemm_operands import (
     stores_by_tma,
 )
 from solver.families.sm90_gemm_registers import register_table
-from solver.problem import ELEMENT_BYTES, Problem
+from solver.problem import ELEMENT_BYTES, Matrix, Problem
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works, largest_grid
 from solver.units import TICKS_PER_US
@@ -238,18 +239,19 @@ def work_cost(
     # Loads: the SM's own path, its share of L2, its share of memory.
     asked_m, asked_n = requested_m(rows, problem), requested_n(rows, problem)
     a_bytes, b_bytes = asked_m * bk * size, asked_n * bk * size
-    a_odd, b_odd = (
-        # Each 128-byte row straddles two lines; an aligned copy has no odd pitch.
-        name not in copied and matrix.lines > 1 and matrix.pitch * size % LINE_BYTES != 0
+    a_astride, b_astride = (
+        0.0 if name in copied else _astride(matrix)
         for name, matrix in (("a", problem.a), ("b", problem.b))
     )
     # B not contiguous in k comes in rows of swizzle_n columns; short ones take longer per byte.
     b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.swizzle_n(bn)
     b_narrow = LINE_BYTES / b_row_bytes - 1
-    own = (
-        a_bytes * (1 + a_odd * k["load_odd_pitch_penalty"])
-        + b_bytes * (1 + b_odd * k["load_odd_pitch_penalty"] + b_narrow * k["load_narrow_penalty"])
-    ) / k["load_bytes_per_cycle"]
+    own = (a_bytes + b_bytes) / k["load_bytes_per_cycle"]
+    # What the SM's own requests (a cluster shares them) meet more lines for than they have bytes.
+    broken = (
+        a_bytes / cluster_n * a_astride
+        + b_bytes / cluster_m * (b_astride + b_narrow * k["load_narrow_penalty"])
+    ) / k["load_broken_bytes_per_cycle"]
     # Tiles at work at once: a raster group's rows by what that leaves of columns; where the group
     # has fewer tiles, the next groups' rows as well.
     resident = np.maximum(active / split, 1)
@@ -271,11 +273,11 @@ def work_cost(
     # In a last, partial wave the others leave the critical CTA their share: of memory too.
     l2 = (
         (
-            a_bytes * merged(sharers_of_a, cluster_n) * (1 + a_odd * k["l2_odd_pitch_penalty"])
+            a_bytes * merged(sharers_of_a, cluster_n) * (1 + a_astride * k["l2_odd_pitch_penalty"])
             + b_bytes
             * k["l2_b_weight"]
             * merged(sharers_of_b, cluster_m)
-            * (1 + b_odd * k["l2_odd_pitch_penalty"] + b_narrow * k["l2_narrow_penalty"])
+            * (1 + b_astride * k["l2_odd_pitch_penalty"] + b_narrow * k["l2_narrow_penalty"])
             + k["l2_outside_weight"] * outside
         )
         * (work_units / units)
@@ -321,8 +323,8 @@ def work_cost(
     def load_at(clock_ghz: Any) -> Any:
         """Load occupancy in cycles: memory alone does not follow the SM clock."""
         scale = clock_ghz / k["clock_ghz"]
-        paths = own**norm + k["load_floor_cycles"] ** norm + l2**norm + (memory * scale) ** norm
-        return paths ** (1 / norm)
+        issued = own**norm + broken**norm + k["load_floor_cycles"] ** norm
+        return (issued + l2**norm + (memory * scale) ** norm) ** (1 / norm)
 
     # Of the bytes that a wave's CTAs ask for, counted once, the part that memory has to give.
     waves = work_units / active
@@ -369,7 +371,7 @@ def work_cost(
         return count
 
     scale = clock_ghz / k["clock_ghz"]
-    issued = np.maximum(own, k["load_floor_cycles"])
+    issued = np.maximum(np.maximum(own, broken), k["load_floor_cycles"])
     load_path = np.argmax(np.broadcast_arrays(issued, l2, memory * scale), axis=0)
     math_ticks = ticks(math)
     return Works(
@@ -397,6 +399,14 @@ def work_cost(
         clock_mhz=np.rint(clock_ghz * 1e3).astype(np.int64),
         config={name: np.asarray(rows[name]) for name in (*WORK_FIELDS, *LAUNCH_FIELDS)},
     )
+
+
+def _astride(matrix: Matrix) -> float:
+    """The part of a matrix's lines that begin within a line of the L2, whose 128 bytes at a time
+    each lie in two; of lines that begin where they please, if the first is on one."""
+    if matrix.lines == 1:
+        return 0.0
+    return 1 - gcd(matrix.pitch * matrix.element_bytes, LINE_BYTES) / LINE_BYTES
 
 
 def copy_us(problem: Problem, device: DeviceProfile) -> float:

@@ -87,7 +87,7 @@ def price_work(
     slowdown = clock_ghz / constant["clock_ghz"]
     epilogue, store = _stores(constant, question, shape, split_k)
     latency = constant["load_latency_cycles"] + loads.missed * constant["miss_latency_cycles"]
-    issued = max(loads.own, constant["load_floor_cycles"])
+    issued = max(loads.own, loads.broken, constant["load_floor_cycles"])
     paths = (issued, loads.l2, loads.memory * slowdown)
 
     def ticks(cycles: float) -> int:
@@ -173,11 +173,11 @@ def _copy_bytes(operand: Operand) -> int:
     return operand.lines * pitch * operand.element_bytes
 
 
-def _is_odd(operand: Operand) -> bool:
-    """Whether what TMA reads has lines that start within one of the L2; a copy has none."""
+def _astride(operand: Operand) -> float:
+    """The part of the lines that TMA reads which begin within a line of the L2; a copy has none."""
     if not operand.is_aligned or operand.lines == 1:
-        return False
-    return operand.pitch * operand.element_bytes % LINE_BYTES != 0
+        return 0.0
+    return 1 - math.gcd(operand.pitch * operand.element_bytes, LINE_BYTES) / LINE_BYTES
 
 
 def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
@@ -193,10 +193,12 @@ def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Loads:
-    """Load occupancy in cycles: of the SM's own path, of its share of L2, of its share of memory;
+    """Load occupancy in cycles: of the SM's own path, of what broken lines ask
+    for more often, of its share of L2, of its share of memory;
     and the part of a wave's distinct bytes that memory gives."""
 
     own: float
+    broken: float
     l2: float
     memory: float
     missed: float
@@ -209,14 +211,14 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     row_bytes = shape.tile_k * size
     asked_m, asked_n = _asked_rows(question, shape)
     a_bytes, b_bytes = asked_m * row_bytes, asked_n * row_bytes
-    a_odd, b_odd = _is_odd(question.a), _is_odd(question.b)
+    a_astride, b_astride = _astride(question.a), _astride(question.b)
     # Where B does not run along k its rows are a swizzle wide, and short ones are slower.
     narrow = 0.0 if question.b_runs_along_k else LINE_BYTES / (shape.swizzle_n * size) - 1
-    penalty = constant["load_odd_pitch_penalty"]
-    own = (
-        a_bytes * (1 + a_odd * penalty)
-        + b_bytes * (1 + b_odd * penalty + narrow * constant["load_narrow_penalty"])
-    ) / constant["load_bytes_per_cycle"]
+    own = (a_bytes + b_bytes) / constant["load_bytes_per_cycle"]
+    broken = (
+        a_bytes / shape.cluster_n * a_astride
+        + b_bytes / shape.cluster_m * (b_astride + narrow * constant["load_narrow_penalty"])
+    ) / constant["load_broken_bytes_per_cycle"]
 
     cycles_per_us = constant["clock_ghz"] * 1e3
     resident = max(active / launch.split_k, 1.0)
@@ -232,8 +234,8 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     a_asked = a_bytes * _merged(constant, sharers_a, shape.cluster_n)
     b_asked = b_bytes * constant["l2_b_weight"] * _merged(constant, sharers_b, shape.cluster_m)
     asked = (
-        a_asked * (1 + a_odd * penalty)
-        + b_asked * (1 + b_odd * penalty + narrow * constant["l2_narrow_penalty"])
+        a_asked * (1 + a_astride * penalty)
+        + b_asked * (1 + b_astride * penalty + narrow * constant["l2_narrow_penalty"])
         + constant["l2_outside_weight"] * (outside_rows * row_bytes)
     )
     at_work = launch.work_units / launch.units  # CTAs, in the mean of waves
@@ -263,7 +265,7 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     drawn = (active / profile.limits["sms"]) ** constant["hbm_sms_exponent"]
     memory = memory_bytes / (constant["hbm_bytes_per_us"] * drawn) * cycles_per_us / iterations
     distinct = launch.work_units / active * ((rows_a + rows_b) * k_bytes)
-    return _Loads(own, l2, memory, missed=min(1.0, read / distinct))
+    return _Loads(own, broken, l2, memory, missed=min(1.0, read / distinct))
 
 
 def _merged(constant: Constants, sharers: float, cluster: int) -> float:
@@ -297,7 +299,7 @@ def _joined(constant: Constants, loads: _Loads, slowdown: float) -> float:
     """The load paths as one; only memory does not follow the SM's clock."""
     order = constant["load_norm"]
     floor = constant["load_floor_cycles"]
-    paths = (loads.own, floor, loads.l2, loads.memory * slowdown)
+    paths = (loads.own, loads.broken, floor, loads.l2, loads.memory * slowdown)
     joined: float = sum(path**order for path in paths) ** (1 / order)
     return joined
 
