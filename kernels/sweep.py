@@ -30,6 +30,7 @@ from kernels.protocol import SAMPLE
 from kernels.sources import commit as own_commit
 from kernels.sources import copy_hash, source_hash
 from kernels.sweep_file import Shard, ShardFile
+from kernels.sweep_mend import mend
 from kernels.sweep_merge import TABLE, merge
 from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
 from kernels.verify import require_gpu
@@ -48,8 +49,9 @@ PROTOCOL = {
     "description": "CUDA events around replays of a CUDA graph; a time is the mean per launch of "
     "one replay, the aligned copies of operands included, median and p95 are over replays. "
     "Outputs are not checked here: the kernels are, elsewhere (docs/kernels.md). Rows of one "
-    "problem follow one another in a seeded order; repeats come after all first measurements, in "
-    "another order. The clock and the power are read while the last replays run.",
+    "problem follow one another in a seeded order, and begin once the power cap no longer holds "
+    "the clock down for what ran before (2 s at most); repeats come after all first measurements, "
+    "in another order. The clock and the power are read while the last replays run.",
     "sample": SAMPLE.to_dict(),
     "cache": "SAMPLE with the cache state that the row names",
 }
@@ -203,6 +205,11 @@ def add_arguments(
     action.add_argument(
         "--merge", action="store_true", help="write the table of the shards in --out; needs no GPU"
     )
+    action.add_argument(
+        "--mend",
+        action="store_true",
+        help="measure short launches of --out's table again whose clock was held back",
+    )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="folder of what is measured"
     )
@@ -238,6 +245,9 @@ def perform(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
         return {"out": str(arguments.out), **shown, "table": str(arguments.out / TABLE)}
     if arguments.partial:
         raise InvalidInput("partial", "goes with --merge alone")
+    if arguments.mend:
+        with terminated_as_interrupt():
+            return mend(arguments.out, arguments.commit, console)
     sweep = Sweep(
         out=arguments.out,
         design_rows=arguments.design,

@@ -55,7 +55,6 @@ def merge(folder: Path, partial: bool = False) -> dict[str, Any]:
         names = ", ".join(f"{index}/{count}" for index in missing)
         raise InvalidInput("out", f"{folder} lacks shard {names}; --partial does without")
     table = _joined([row for rows in measured for row in rows])
-    text = b"".join([line(list(COLUMNS)), *(line([row[n] for n in COLUMNS]) for row in table)])
     record = {
         **facts,
         "columns": list(COLUMNS),
@@ -66,9 +65,15 @@ def merge(folder: Path, partial: bool = False) -> dict[str, Any]:
         "repeat_noise": repeat_noise(table),
         "complete": complete,
     }
+    write_table(folder, table, record)
+    return record
+
+
+def write_table(folder: Path, table: list[dict[str, str]], record: dict[str, Any]) -> None:
+    """Write rows as TABLE and what is said of them as RECORD."""
+    text = b"".join([line(list(COLUMNS)), *(line([row[n] for n in COLUMNS]) for row in table)])
     replace_whole(folder / TABLE, gzip.compress(text, 9, mtime=0))
     replace_whole(folder / RECORD, (json.dumps(record, indent=1) + "\n").encode())
-    return record
 
 
 def _joined(rows: list[dict[str, str]]) -> list[dict[str, str]]:

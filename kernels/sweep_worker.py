@@ -6,8 +6,11 @@ that the process that only names it never loads it.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import Protocol as Interface
 
+from kernels.host import ClockReading
 from kernels.process import report
 from kernels.protocol import Protocol
 from solver.config import Config
@@ -15,6 +18,16 @@ from solver.problem import Problem
 
 ROW = "row"
 """The stage of the report that carries a row's figures; ``index`` is its place in the task."""
+
+REST_S, REST_POLL_S = 2.0, 0.02
+POWER_CAP = "power_cap"
+
+
+class Monitor(Interface):
+    """What tells the clock: ``kernels.host.ClockMonitor``."""
+
+    def read(self) -> ClockReading:
+        """The clock now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +38,17 @@ class RowsTask:
     configs: tuple[Config, ...]
     device: str
     protocol: Protocol
+
+
+def rest(monitor: Monitor, most_s: float = REST_S) -> bool:
+    """Wait until the power cap no longer holds the clock down for what ran before, so long at most;
+    whether it let go."""
+    end = time.monotonic() + most_s
+    while POWER_CAP in monitor.read().throttle:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(REST_POLL_S)
+    return True
 
 
 def time_rows(task: RowsTask) -> None:
@@ -39,6 +63,7 @@ def time_rows(task: RowsTask) -> None:
 
     current = session()
     sets, flush = input_sets(current, task.problem, task.protocol)
+    rest(current.monitor)
     for index, config in enumerate(task.configs):
         kernel = kernel_of(current, task.problem, config, task.device)
         side = own_side(current, task.problem, config, kernel, None, sets)

@@ -21,17 +21,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import kernels.sweep
+import kernels.sweep_mend
 import kernels.sweep_runner
+import kernels.sweep_worker
 import kernels.verify
 from kernels.bench import COMPILER_DIED
 from kernels.errors import GpuLost
+from kernels.host import ClockReading
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import SAMPLE
 from kernels.sweep import Sweep, main, parse_shard, run_sweep
 from kernels.sweep_file import COLUMNS, Shard, ShardFile, difference, read_head, read_rows
+from kernels.sweep_mend import held_back, mend, read_table
 from kernels.sweep_merge import RECORD, TABLE, merge
 from kernels.sweep_runner import FAILURES_IN_A_ROW, ROWS_A_CALL, Figures, SweepRunner
-from kernels.sweep_worker import ROW, RowsTask
+from kernels.sweep_worker import ROW, RowsTask, rest
 from solver.config import Config
 from solver.errors import InvalidInput
 from solver.ground_truth import load_ground_truth
@@ -538,3 +542,128 @@ def test_bad_arguments_a_missing_gpu_and_an_interruption_have_exit_codes_of_thei
 def test_columns_are_the_files_own() -> None:
     assert COLUMNS[:2] == ("row", "turn")
     assert len(set(COLUMNS)) == len(COLUMNS)
+
+
+# A clock that was held back
+
+
+class Readings:
+    """A monitor that names the power cap so many times."""
+
+    def __init__(self, capped: int) -> None:
+        self.left = capped
+
+    def read(self) -> ClockReading:
+        self.left -= 1
+        return ClockReading(1500, 600.0, ("power_cap",) if self.left >= 0 else ())
+
+
+def test_a_problem_waits_until_the_power_cap_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(kernels.sweep_worker.time, "sleep", slept.append)
+    monitor = Readings(7)
+    assert rest(monitor)
+    assert len(slept) == 7
+    assert monitor.left == -1
+    assert rest(Readings(0))
+    assert len(slept) == 7
+
+
+def test_it_waits_no_longer_than_it_may() -> None:
+    started = time.monotonic()
+    assert not rest(Readings(10**9), 0.05)
+    assert time.monotonic() - started < 1
+
+
+def mendable(folder: Path, clocks: dict[int, int]) -> list[dict[str, str]]:
+    """A whole table whose rows ran at 1,980 MHz but for these."""
+    design = small_design()
+    with ShardFile(folder, Shard(), MENDED, len(design.rows) + 3) as file:
+        for index, each in enumerate(design.rows):
+            clock = clocks.get(index, 1980)
+            file.add(index, 0, each, Figures(50.0, 50.5, clock, 300.0, ()))
+        for index in design.repeated:
+            file.add(index, 1, design.rows[index], Figures(51.0, 51.5, 1500, 300.0, ()))
+    merge(folder)
+    return read_table(folder)[0]
+
+
+MENDED = {
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "sms": 132,
+    "nvrtc": "13.5",
+    "packages": {"numpy": "2"},
+    "source_hash": "a",
+    "copy_hash": "b",
+}
+
+
+@pytest.fixture
+def mending(monkeypatch: pytest.MonkeyPatch) -> ScriptedWorker:
+    worker = ScriptedWorker()
+    gpu = SimpleNamespace(name="NVIDIA H200", driver="580.1")
+    for name, value in {
+        "require_gpu": lambda: (gpu, "h200"),
+        "precompile": lambda keys, progress: {},
+        "nvrtc_version": lambda: "13.5",
+        "package_versions": lambda: {"numpy": "2"},
+        "source_hash": lambda: "a",
+        "copy_hash": lambda: "b",
+        "Worker": lambda: worker,
+    }.items():
+        monkeypatch.setattr(kernels.sweep_mend, name, value)
+    return worker
+
+
+def test_short_launches_at_a_low_clock_are_measured_again_and_nothing_else(
+    tmp_path: Path, mending: ScriptedWorker
+) -> None:
+    before = mendable(tmp_path, {3: 1500, 9: 1899, 10: 1905})
+    assert held_back(before) == [(1, 1), (3, 0), (8, 1), (9, 0), (22, 1)]
+    shown = mend(tmp_path, "abc", Console(quiet=True))
+    assert (shown["measured_again"], shown["failed"]) == (5, 0)
+    after, record = read_table(tmp_path)
+    changed = {index for index, row in enumerate(after) if row != before[index]}
+    assert changed == {1, 3, 8, 9, 22}
+    assert float(after[3]["median_us"]) == int(after[3]["stages"])
+    assert after[1]["median_us"] == before[1]["median_us"]
+    assert float(after[1]["repeat_us"]) == int(after[1]["stages"])
+    (entry,) = record["mended"]
+    assert entry["commit"] == "abc"
+    assert "100 us" in entry["rule"]
+    assert mending.tasks[0].protocol == SAMPLE.with_cache("cold")
+    assert load_ground_truth(tmp_path / TABLE)
+
+
+def test_a_long_launch_stays_as_it_is(tmp_path: Path, mending: ScriptedWorker) -> None:
+    rows = mendable(tmp_path, {3: 1500})
+    rows[3]["median_us"] = "100.0"
+    assert (3, 0) not in held_back(rows)
+
+
+def test_a_measurement_that_fails_again_leaves_the_old_one(
+    tmp_path: Path, mending: ScriptedWorker
+) -> None:
+    before = mendable(tmp_path, {3: 1500})
+    failed = Outcome(OutcomeKind.ERROR, 0.1, error_type="LaunchFailed", message="planted")
+    mending.before = lambda problem, config: failed if config.stages == 5 else None
+    shown = mend(tmp_path, None, Console(quiet=True))
+    assert shown["failed"] == 1
+    assert read_table(tmp_path)[0][3] == before[3]
+
+
+@pytest.mark.parametrize("name", ["device", "driver", "nvrtc", "source_hash", "copy_hash"])
+def test_a_table_of_something_else_is_not_mended(
+    name: str, tmp_path: Path, mending: ScriptedWorker
+) -> None:
+    mendable(tmp_path, {3: 1500})
+    record = json.loads((tmp_path / RECORD).read_text())
+    (tmp_path / RECORD).write_text(json.dumps(record | {name: "other"}))
+    with pytest.raises(InvalidInput, match=f"{name} other"):
+        mend(tmp_path, None, Console(quiet=True))
+
+
+def test_a_folder_without_a_table_is_refused(tmp_path: Path, mending: ScriptedWorker) -> None:
+    with pytest.raises(InvalidInput, match="holds no table"):
+        mend(tmp_path, None, Console(quiet=True))
