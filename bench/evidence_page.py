@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
             raise SystemExit(f"{name}.json is of other kernel sources than {launched[0]}.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
-    if len({record["copy_hash"] for record in evidence.values() if "copy_hash" in record}) > 1:
+    copies = {evidence[name]["copy_hash"] for name in launched if "copy_hash" in evidence[name]}
+    if len(copies) > 1:
         raise SystemExit("the records are of different kernels/cuda/copy.cu")
     lines = [
         f"- `bench.gpu_{SCRIPTS[name]}`: "
@@ -59,7 +61,7 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
     ]
     parts.append(_protocol(protocol, sources))
     if "sanitizer" in evidence:
-        parts.append(_sanitizer(evidence["sanitizer"], sources))
+        parts.append(_sanitizer(evidence["sanitizer"], sources, copies))
     else:
         parts.append("compute-sanitizer: not run.")
     return "\n\n".join(parts)
@@ -146,11 +148,13 @@ def _keys(count: int) -> str:
     )
 
 
-def _sanitizer(record: dict[str, Any], sources: str) -> str:
-    if record["source_hash"] != sources:
+def _sanitizer(record: dict[str, Any], sources: str, copies: Collection[str]) -> str:
+    of_copies = record.get("copy_hash", "")
+    if record["source_hash"] != sources or (copies and of_copies not in copies):
+        others = f"{record['source_hash'][:12]}, of the copies' {of_copies[:12]}"
         return (
             "compute-sanitizer: not run on these sources; the record in "
-            f"`bench/results/h200/sanitizer.json` is of {record['source_hash'][:12]}."
+            f"`bench/results/h200/sanitizer.json` is of {others}."
         )
     lines = [
         f"compute-sanitizer over {record.get('launches', 0)} launches that take every branch; a "

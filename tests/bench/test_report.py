@@ -264,6 +264,18 @@ def test_records_of_different_copy_kernels_are_not_shown_together() -> None:
         evidence_part(evidence, read_solver("protocol"))
 
 
+@pytest.mark.parametrize("other", ["source_hash", "copy_hash"])
+def test_a_sanitizers_record_of_other_sources_counts_for_nothing(other: str) -> None:
+    evidence = read_evidence(report.RESULTS / "h200")
+    same = {name: evidence["pairs"][name] for name in ("source_hash", "copy_hash")}
+    evidence["sanitizer"] = evidence["sanitizer"] | same
+    assert "| racecheck |" in evidence_part(evidence, read_solver("protocol"))
+    evidence["sanitizer"] = evidence["sanitizer"] | {other: "0" * 64}
+    part = evidence_part(evidence, read_solver("protocol"))
+    assert "compute-sanitizer: not run on these sources" in part
+    assert "| racecheck |" not in part
+
+
 def test_where_the_time_goes_is_told_kernel_by_kernel() -> None:
     record = report.read_record(report.RESULTS / "h200" / "profile.json")
     part = losses_part(record)
