@@ -43,9 +43,9 @@ NORM_OF_MAXIMUM = 24.0  # a norm of this order is the largest of its terms but f
 TERMS: dict[str, dict[str, float]] = {
     WHOLE: {},
     "clock under power": {"clock_power_exponent": 0.0, "clock_burst_exponent": 0.0},
-    "clock at once": {"clock_burst_exponent": 0.0},
+    "the clock's fall at once": {"clock_burst_exponent": 0.0},
     "power of memory and L2": {"clock_memory_tflops": 0.0, "clock_l2_tflops": 0.0},
-    "the clock's time to settle": {"clock_settle_us": 1e-3},
+    "the clock takes time to fall": {"clock_settle_us": 1e-3},
     "narrow wgmma": {"mma_min_n": 8.0},
     "wgmma's overhead": {"mma_overhead": 1.0},
     "wgmma's issue": {"mma_issue_cycles": 0.0},

@@ -23,6 +23,14 @@ REFERENCE = "h200"
 OF_THE_PART = ("clock_ghz", "mma_macs_per_cycle")
 """Constants a profile states itself: from its datasheet or the instruction set."""
 
+OF_THE_POWER = (
+    "clock_power_tflops",
+    "clock_memory_tflops",
+    "clock_l2_tflops",
+    "clock_settle_us",
+)
+"""Constants that the whole part's power and its limit decide."""
+
 Profile = dict[str, Any]
 
 
@@ -41,6 +49,7 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
     bandwidth = profile["limits"]["memory_bytes_per_us"]["value"]
     sheet = reference["limits"]["memory_bytes_per_us"]["value"]
     reached = measured["hbm_bytes_per_us"]["value"] / sheet
+    of_its_power = "the H200's; a power limit other than its 700 W is not accounted for"
     scaled = {
         "l2_bytes_per_us": (sms, "the H200's, by the number of SMs"),
         "hbm_bytes_per_us": (
@@ -48,9 +57,8 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
             f"the datasheet's bandwidth times {reached:.3f}, what the H200 reaches of its own",
         ),
         "mma_overhead": (1, "the H200's, but at least 1: no part beats its datasheet's rate"),
-        "clock_power_tflops": (
-            1,
-            "the H200's; a power limit other than its 700 W is not accounted for",
+        **dict.fromkeys(
+            OF_THE_POWER, (1, "the H200's; a power limit other than its 700 W is not accounted for")
         ),
     }
     constants = {}

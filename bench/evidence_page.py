@@ -44,7 +44,11 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
             raise SystemExit(f"{name}.json is of other kernel sources than {launched[0]}.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
-    copies = {evidence[name]["copy_hash"] for name in launched if "copy_hash" in evidence[name]}
+    copies = {
+        record["copy_hash"]
+        for name, record in evidence.items()
+        if name != "sanitizer" and "copy_hash" in record
+    }
     if len(copies) > 1:
         raise SystemExit("the records are of different kernels/cuda/copy.cu")
     lines = [
@@ -151,7 +155,9 @@ def _keys(count: int) -> str:
 def _sanitizer(record: dict[str, Any], sources: str, copies: Collection[str]) -> str:
     of_copies = record.get("copy_hash", "")
     if record["source_hash"] != sources or (copies and of_copies not in copies):
-        others = f"{record['source_hash'][:12]}, of the copies' {of_copies[:12]}"
+        others = record["source_hash"][:12]
+        if of_copies:
+            others += f", of the copies' {of_copies[:12]}"
         return (
             "compute-sanitizer: not run on these sources; the record in "
             f"`bench/results/h200/sanitizer.json` is of {others}."

@@ -1,7 +1,7 @@
 """Measure rows of a merged table again whose clock was still held back by what ran before them.
 
-A short launch draws little power, and runs at the highest clock there is; where it ran lower the
-power cap still held for a heavy product measured just before. Sweeps wait for that to pass
+A short launch draws little power, and runs at the highest clock there is; where it ran lower, as a
+rule the power cap still held for a heavy product measured just before. Sweeps wait for that to pass
 (``kernels.sweep_worker``); tables made before they did are mended by this.
 """
 
@@ -20,21 +20,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from kernels.bench import COMPILER_DIED, precompile
 from kernels.bench_result import package_versions
+from kernels.host import HostGpu
 from kernels.nvrtc import version as nvrtc_version
 from kernels.process import Worker
 from kernels.sources import commit as own_commit
 from kernels.sources import copy_hash, source_hash
 from kernels.sweep_file import difference, figure_cells
-from kernels.sweep_merge import RECORD, TABLE, repeat_noise, write_table
-from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
+from kernels.sweep_merge import MENDED, RECORD, TABLE, repeat_noise, write_table
+from kernels.sweep_runner import Done, Figures, SweepRunner, read_device_facts
 from kernels.verify import require_gpu
 from solver.config import Config
 from solver.errors import InvalidInput
+from solver.families import sm90_gemm
 from solver.ground_truth import COLUMNS, CONFIG_FIELDS, FIGURES, problem_of_row
 from solver.sweep_design import SweepRow, Visit
 
 SHORT_US = 100.0
 LOW = 0.96  # of the highest clock in the table
+RULE = f"launches under {SHORT_US:g} us at less than {LOW:g} of the table's highest clock"
 
 Row = dict[str, str]
 
@@ -68,7 +71,7 @@ def held_back(table: Sequence[Row]) -> list[tuple[int, int]]:
 
 
 def _sweep_row(row: Row) -> SweepRow:
-    config = Config("sm90_gemm", **{name: int(row[name]) for name in CONFIG_FIELDS})
+    config = Config(sm90_gemm.NAME, **{name: int(row[name]) for name in CONFIG_FIELDS})
     return SweepRow(row["suite"], row["cache"], row["role"], problem_of_row(row), config)
 
 
@@ -106,8 +109,9 @@ def _refuse_other(record: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
 def mend(folder: Path, commit: str | None, console: Console) -> dict[str, Any]:
     """Measure again what was held back and write the table anew; what it came to.
 
-    A measurement that fails now leaves the old one. The record's ``mended`` says by which rule
-    how many were measured again, and when. Raises InvalidInput for a folder without a table and
+    A measurement that fails now leaves the old one; where the whole ends early, what was measured
+    is kept, and another run goes on. The record's ``mended`` says by which rule how many were
+    measured again, and when. Raises InvalidInput for a folder without a table and
     for a table of another device, driver, compiler, package or source, and what a sweep raises.
     """
     table, record = read_table(folder)
@@ -115,6 +119,52 @@ def mend(folder: Path, commit: str | None, console: Console) -> dict[str, Any]:
     rows = [_sweep_row(row) for row in table]
     gpu, device = require_gpu()
     taken = failed = 0
+
+    def done(place: int, turn: int, figures: Figures) -> None:
+        nonlocal taken, failed
+        if figures.median_us is None:
+            failed += 1
+        else:
+            _put(table[place], turn, figures)
+            taken += 1
+
+    try:
+        _measure(rows, found, record, gpu, device, done, console)
+    finally:
+        if taken:
+            entry = {
+                "rule": RULE,
+                "measured_again": taken,
+                "still_low": len(held_back(table)),
+                "commit": commit or own_commit(),
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            }
+            record |= {
+                MENDED: [*record.get(MENDED, []), entry],
+                "repeat_noise": repeat_noise(table),
+            }
+            write_table(folder, table, record)
+    left = len(held_back(table))
+    return {
+        "out": str(folder),
+        "found": len(found),
+        "measured_again": taken,
+        "failed": failed,
+        "still_low": left,
+        "table": str(folder / TABLE),
+    }
+
+
+def _measure(
+    rows: Sequence[SweepRow],
+    found: Sequence[tuple[int, int]],
+    record: Mapping[str, Any],
+    gpu: HostGpu,
+    device: str,
+    done: Done,
+    console: Console,
+) -> None:
+    """Compile and measure, with bars, on what the table was measured on."""
     with Worker() as worker:
         facts = read_device_facts(worker)
         ours = {
@@ -131,27 +181,12 @@ def mend(folder: Path, commit: str | None, console: Console) -> dict[str, Any]:
         with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
             keys = sorted({rows[place].key for place, _ in found})
             compiled = precompile(keys, bars) if keys else {}
+            # As in a sweep: what merely waited when a compiler died is compiled where it is timed.
             failures = {name: why for name, why in compiled.items() if why != COMPILER_DIED}
             bar = bars.add_task("measure", total=len(found))
 
-            def done(place: int, turn: int, figures: Figures) -> None:
-                nonlocal taken, failed
-                if figures.median_us is None:
-                    failed += 1
-                else:
-                    _put(table[place], turn, figures)
-                    taken += 1
+            def told(place: int, turn: int, figures: Figures) -> None:
+                done(place, turn, figures)
                 bars.update(bar, advance=1)
 
-            SweepRunner(rows, device, failures, done, worker).run(_visits(rows, found))
-    entry = {
-        "rule": f"launches under {SHORT_US:g} us at less than {LOW:g} of the table's highest clock",
-        "measured_again": taken,
-        "still_low": len(held_back(table)),
-        "commit": commit or own_commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    record["mended"] = [*record.get("mended", []), entry]
-    record["repeat_noise"] = repeat_noise(table)
-    write_table(folder, table, record)
-    return {"out": str(folder), **entry, "failed": failed, "table": str(folder / TABLE)}
+            SweepRunner(rows, device, failures, told, worker).run(_visits(rows, found))

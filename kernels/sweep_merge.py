@@ -16,6 +16,7 @@ from solver.ground_truth import COLUMNS
 
 TABLE = "ground_truth.csv.gz"
 RECORD = "ground_truth.json"
+MENDED = "mended"  # of a record: what was measured again since (kernels.sweep_mend)
 
 
 def merge(folder: Path, partial: bool = False) -> dict[str, Any]:
@@ -26,6 +27,12 @@ def merge(folder: Path, partial: bool = False) -> dict[str, Any]:
     and where shards differ in anything that must be one: sources, commit, driver, device,
     protocol, design.
     """
+    if _is_mended(folder):
+        raise InvalidInput(
+            "out",
+            f"{folder / TABLE} was mended since it was merged, which its shards don't know: where "
+            "it may go, move it and its record away first",
+        )
     paths = heads(folder)
     if not paths:
         raise InvalidInput("out", f"{folder} holds no sweep")
@@ -67,6 +74,14 @@ def merge(folder: Path, partial: bool = False) -> dict[str, Any]:
     }
     write_table(folder, table, record)
     return record
+
+
+def _is_mended(folder: Path) -> bool:
+    try:
+        record = json.loads((folder / RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False  # none yet, or none that is worth keeping
+    return isinstance(record, dict) and MENDED in record
 
 
 def write_table(folder: Path, table: list[dict[str, str]], record: dict[str, Any]) -> None:

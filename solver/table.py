@@ -29,7 +29,7 @@ P = TypeVar("P", "Works", "Kernels")
 class Works:
     """Parameters of W works: the recurrence's (``solver.recurrence``), and what frames it.
 
-    ``jitter`` is how far loads come before and after their ``latency`` (``load_at``).
+    ``jitter`` is the scale, in ticks, by which loads scatter around ``latency`` (``load_at``).
     ``waves`` rounds of such CTAs follow one another (1 where the kernel is persistent).
     ``fixed`` precedes the first load (launch), ``store`` follows the last MATH (epilogue,
     split-K reduction); both in ticks. ``active`` CTAs are launched, one an SM. ``load_path``
@@ -55,19 +55,19 @@ class Works:
     config: Mapping[str, Ticks]
 
     def load_at(self, work: Any, slots: Any) -> Ticks:
-        """Load occupancy of works in rings of so many slots, in ticks, with what is waited for late
-        loads.
+        """Load occupancy of works in rings of so many slots, in ticks, with what late loads add.
 
-        A slot's load is late by X, the ring's turn ahead of it less than its ramp by so much; X
-        has Laplace's distribution around its mean x, of scale ``jitter``. max(0, x) is the
-        recurrence's own; E max(0, X) is jitter/2·exp(-|x|/jitter) more, once a turn.
+        In the mean a load comes x = ramp - slots·pace after its MATH could begin, a turn of the
+        ring later. Where it scatters around that by Laplace's distribution of scale ``jitter``,
+        the wait is max(0, x), which the recurrence has, and jitter/2·exp(-|x|/jitter) more; each
+        of the turn's loads bears its part.
         """
         load, math, scale = self.load[work], self.math[work], self.jitter[work]
         ramp = self.latency[work] + load + math - self.early[work]
-        late = np.abs(ramp - slots * np.maximum(load, math))
-        mean = scale / 2 * np.exp(-late / np.maximum(scale, 1)) / slots
-        turns = self.iterations[work] * self.units[work] > slots
-        ticks: Ticks = load + np.rint(np.where(turns, mean, 0)).astype(np.int64)
+        lateness = ramp - slots * np.maximum(load, math)
+        added = scale / 2 * np.exp(-np.abs(lateness) / np.maximum(scale, 1)) / slots
+        comes_round = self.iterations[work] * self.units[work] > slots
+        ticks: Ticks = load + np.rint(np.where(comes_round, added, 0)).astype(np.int64)
         return ticks
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import cupy as cp
+from cuda.bindings import driver
 
 from kernels.calls.arrays import Array, Reader, exchanged, reader_of
 from kernels.calls.device import PER_THREAD, GpuDevice
@@ -22,6 +23,7 @@ from kernels.calls.once import Once
 from kernels.calls.scratch import StreamScratch
 from kernels.copies import scale
 from kernels.copy_plan import copies_needed
+from kernels.driver import checked
 from kernels.errors import LaunchFailed
 from kernels.launch import GemmLaunch
 from kernels.picks import TABLE_VARIABLE, PickTable, load_table
@@ -170,7 +172,7 @@ class Gemm:
         product = product_of(*arrays, *types)
         index = arrays[0].device
         with cp.cuda.Device(index):
-            cp.cuda.runtime.free(0)  # a thread's first call finds no context
+            _ensure_context()
             device = self._devices.get(index, lambda: GpuDevice(index))
             stream = cp.cuda.ExternalStream(handle, index)
             launch = _launch(device, product, stream, alpha, beta, config, _table(table))
@@ -217,6 +219,13 @@ def _launch(
         beta=beta,
     ).on(stream)
     return _together(bound, scratch) if copies_needed(plan) else bound
+
+
+def _ensure_context() -> None:
+    """Make the device's context current in a thread that has none. Where there is one nothing is
+    called that a stream's capture might forbid."""
+    if not int(checked("cuCtxGetCurrent", driver.cuCtxGetCurrent())):
+        cp.cuda.runtime.free(0)
 
 
 def _refuse_capture(stream: Any) -> None:

@@ -5,7 +5,7 @@ has the equations, units and sources). Everything is tabulated in floating point
 problem and rounded to integer ticks, so that pick, proof and simulator share one table.
 
 Two levels keep it fast: a *work row* fixes what decides time per iteration (tile, wgmma in
-flight, split, raster), a *row* adds stages and threads.
+flight, cluster, split, raster) but for what late loads add, a *row* adds stages and threads.
 """
 
 from __future__ import annotations
@@ -326,9 +326,10 @@ def work_cost(
         issued = own**norm + broken**norm + k["load_floor_cycles"] ** norm
         return (issued + l2**norm + (memory * scale) ** norm) ** (1 / norm)
 
-    # Of the bytes that a wave's CTAs ask for, counted once, the part that memory has to give.
-    waves = work_units / active
-    missed = np.minimum(1, read_bytes / (waves * ((rows_at_once + columns_at_once) * k_bytes)))
+    # Of the bytes that a wave's CTAs ask for, counted once, the part that memory has to give. Fewer
+    # CTAs than splits ask for a part of k.
+    wave_bytes = (rows_at_once + columns_at_once) * k_bytes * np.minimum(1, active / split)
+    missed = np.minimum(1, read_bytes / (work_units / active * wave_bytes))
     latency = k["load_latency_cycles"] + missed * k["miss_latency_cycles"]
 
     # Clock: lower where tensor cores, memory and L2 draw more power, and lower still where they do

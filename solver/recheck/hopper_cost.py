@@ -264,7 +264,8 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     iterations = launch.units * launch.iterations  # of the critical CTA
     drawn = (active / profile.limits["sms"]) ** constant["hbm_sms_exponent"]
     memory = memory_bytes / (constant["hbm_bytes_per_us"] * drawn) * cycles_per_us / iterations
-    distinct = launch.work_units / active * ((rows_a + rows_b) * k_bytes)
+    wave = (rows_a + rows_b) * k_bytes * min(1.0, active / launch.split_k)
+    distinct = launch.work_units / active * wave
     return _Loads(own, broken, l2, memory, missed=min(1.0, read / distinct))
 
 

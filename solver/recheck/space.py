@@ -27,7 +27,7 @@ RESOURCE_FIELD = {
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """Parameters of one work: ticks, except counts, ``load_path`` (0 own path, 1 L2, 2 memory)
-    and ``clock_mhz``; ``jitter`` is by how much loads come before or after ``latency`` in the mean.
+    and ``clock_mhz``; ``jitter`` is the scale by which loads scatter around ``latency``, in ticks.
     The order of fields is the order in which a table is hashed."""
 
     load: int

@@ -135,7 +135,9 @@ def wrong_of_a_graph() -> int:
     wrong = 0
     with stream:
         gemm(a, b, out, config=SPLIT)
-        stream.begin_capture()
+        copy = out.copy()  # captured where it has not been called: only its addresses are new
+        stream.begin_capture(cp.cuda.runtime.streamCaptureModeGlobal)
+        gemm(a, b, copy, config=SPLIT)
         gemm(a, b, out, config=SPLIT)
         graph = stream.end_capture()
         for seed in (9, 10):

@@ -173,12 +173,17 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, name: bytes = b"NVIDIA H200") -> t
             gpu.compiled.append(compiled.key)
         return LoadedKernel(compiled, object())
 
+    def free(_: int) -> None:
+        if gpu.capturing:
+            raise LaunchFailed("cudaErrorStreamCaptureUnsupported")
+        gpu.contexts.add(threading.get_ident())
+
     cuda = SimpleNamespace(
         Device=FakeDevice,
         ExternalStream=lambda handle, index: FakeStream(gpu, handle),
         get_current_stream=lambda: FakeStream(gpu, gpu.stream),
         runtime=SimpleNamespace(
-            free=lambda _: gpu.contexts.add(threading.get_ident()),
+            free=free,
             getDeviceProperties=lambda _: {"name": name, "multiProcessorCount": 132},
         ),
     )
@@ -195,6 +200,9 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, name: bytes = b"NVIDIA H200") -> t
     monkeypatch.setattr(launching.LoadedKernel, "load", load)
     monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
     monkeypatch.setattr(driver, "cuTensorMapEncodeTiled", encode)
+    monkeypatch.setattr(
+        driver, "cuCtxGetCurrent", lambda: (SUCCESS, int(threading.get_ident() in gpu.contexts))
+    )
     monkeypatch.setattr(driver, "cuGetErrorString", lambda _: (SUCCESS, b"no context"))
     plan = device.plan_launch
 

@@ -653,6 +653,34 @@ def test_a_measurement_that_fails_again_leaves_the_old_one(
     assert read_table(tmp_path)[0][3] == before[3]
 
 
+def test_what_was_measured_before_the_gpu_was_lost_is_kept_and_gone_on_from(
+    tmp_path: Path, mending: ScriptedWorker
+) -> None:
+    before = mendable(tmp_path, {3: 1500, 9: 1500})
+    assert before[9]["stages"] == "4"
+
+    def lost(problem: Problem, config: Config) -> None:
+        if mending.timed:
+            raise GpuLost("planted")
+
+    mending.before = lost
+    with pytest.raises(GpuLost):
+        mend(tmp_path, None, Console(quiet=True))
+    table, record = read_table(tmp_path)
+    assert record["mended"][0]["measured_again"] == 1
+    mending.before = lambda problem, config: None
+    mend(tmp_path, None, Console(quiet=True))
+    assert sum(entry["measured_again"] for entry in read_table(tmp_path)[1]["mended"]) >= 5
+    assert held_back(table)
+
+
+def test_a_mended_table_is_not_merged_over(tmp_path: Path, mending: ScriptedWorker) -> None:
+    mendable(tmp_path, {3: 1500})
+    mend(tmp_path, None, Console(quiet=True))
+    with pytest.raises(InvalidInput, match="was mended"):
+        merge(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["device", "driver", "nvrtc", "source_hash", "copy_hash"])
 def test_a_table_of_something_else_is_not_mended(
     name: str, tmp_path: Path, mending: ScriptedWorker
