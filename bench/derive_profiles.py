@@ -57,9 +57,7 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
             f"the datasheet's bandwidth times {reached:.3f}, what the H200 reaches of its own",
         ),
         "mma_overhead": (1, "the H200's, but at least 1: no part beats its datasheet's rate"),
-        **dict.fromkeys(
-            OF_THE_POWER, (1, "the H200's; a power limit other than its 700 W is not accounted for")
-        ),
+        **dict.fromkeys(OF_THE_POWER, (1, of_its_power)),
     }
     constants = {}
     for name, constant in measured.items():

@@ -28,9 +28,11 @@ from kernels.sustained import SustainedResult
 from kernels.table import table_keys
 from solver.accuracy import geomean
 from solver.config import Config
+from solver.engine import Engine
 from solver.families.sm90_gemm import compile_key
 from solver.families.sm90_gemm_registers import register_table
-from solver.problem import LAYOUTS
+from solver.problem import LAYOUTS, Problem
+from solver.question import Question
 
 
 def test_the_readme_and_the_page_show_the_recorded_results() -> None:
@@ -39,9 +41,26 @@ def test_the_readme_and_the_page_show_the_recorded_results() -> None:
     assert table in report.README.read_text("utf-8")
     page = report.PAGE.read_text("utf-8")
     assert table in page
-    counts = [len(picks[suite]["rows"]) for suite in SUITES if suite in picks]
-    rows = sum(count if count <= report.SHOWN else report.WORST for count in counts)
+    stale = report.stale_line(picks)
+    assert ("Not measured yet with model" in page) == (stale is not None)
+    assert (stale or "") in page
+    assert (stale or "") in report.README.read_text("utf-8")
+    rows = 0
+    for suite in (suite for suite in SUITES if suite in picks):
+        whole = len(picks[suite]["rows"]) <= report.SHOWN
+        compared = [row for row in picks[suite]["rows"] if row["ratio_to_cublas"]]
+        rows += len(compared) if whole else report.WORST
     assert len(re.findall(r"\(\d\.\d+ to \d\.\d+\)", page)) == rows
+
+
+def test_picks_of_another_model_are_said_to_be() -> None:
+    solved = Engine().optimize(Question(Problem(64, 4096, 4096), proof="none"))
+    pick = row(64, 4096, 4096) | {"config": solved.config.to_dict(), "cache": "cold"}
+    assert report.stale_line({"llm": {"rows": [pick]}}) is None
+    other = pick | {"config": pick["config"] | {"stages": 2}}
+    line = report.stale_line({"llm": {"rows": [pick, other]}})
+    assert line is not None
+    assert "1 of the 2 picks" in line
 
 
 def test_every_recorded_pick_passed_with_the_registers_that_the_proof_took_as_given() -> None:
