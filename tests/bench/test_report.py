@@ -50,7 +50,7 @@ def test_the_readme_and_the_page_show_the_recorded_results() -> None:
         whole = len(picks[suite]["rows"]) <= report.SHOWN
         compared = [row for row in picks[suite]["rows"] if row["ratio_to_cublas"]]
         rows += len(compared) if whole else report.WORST
-    assert len(re.findall(r"\(\d\.\d+ to \d\.\d+\)", page)) == rows
+    assert len(re.findall(r"\(\d+\.\d+ to \d+\.\d+\)", page)) == rows
 
 
 def test_picks_of_another_model_are_said_to_be() -> None:
