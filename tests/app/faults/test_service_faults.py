@@ -187,10 +187,8 @@ def test_requests_that_are_cut_at_a_stop_are_one_plain_line(
         if not again:
             assert service.job(job_id)["status"] == "passed"
         else:
-            assert (service.job(job_id)["status"], service.job(job_id)["attempts"]) in (
-                ("running", 2),
-                ("queued", 1),
-            )
+            job = service.job(job_id)  # once: it may begin meanwhile
+            assert (job["status"], job["attempts"]) in (("running", 2), ("queued", 1))
 
 
 def test_a_service_killed_three_times_loses_and_doubles_nothing(running: Running) -> None:
