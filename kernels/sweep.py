@@ -22,14 +22,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kernels.bare_host import exit_code
-from kernels.bench import COMPILER_DIED, precompile, terminated_as_interrupt
-from kernels.bench_result import package_versions
-from kernels.nvrtc import version as nvrtc_version
+from kernels.bench import terminated_as_interrupt
 from kernels.process import Worker
 from kernels.protocol import SAMPLE
 from kernels.sources import commit as own_commit
-from kernels.sources import copy_hash, source_hash
 from kernels.sweep_file import Shard, ShardFile
+from kernels.sweep_host import compile_failures, host_facts
 from kernels.sweep_mend import mend
 from kernels.sweep_merge import TABLE, merge
 from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
@@ -92,17 +90,10 @@ def parse_shard(text: str) -> Shard:
 def sweep_facts(sweep: Sweep, design: Design, gpu: Any, device: dict[str, Any]) -> dict[str, Any]:
     """What all rows of a sweep have in common."""
     return {
-        "device": gpu.name,
+        **host_facts(gpu, device),
         "profile": design.device,
         "profile_sha256": load_profile(design.device).sha256,
-        "sms": device["sms"],
-        "l2_bytes": device["l2_bytes"],
-        "driver": gpu.driver,
-        "nvrtc": nvrtc_version(),
-        "packages": package_versions(),
         "commit": sweep.commit or own_commit(),
-        "source_hash": source_hash(),
-        "copy_hash": copy_hash(),
         "model_version": MODEL_VERSION,
         "family": sm90_gemm.NAME,
         "protocol": PROTOCOL,
@@ -171,12 +162,8 @@ def _measure(
         TimeRemainingColumn(),
         TextColumn("{task.fields[failed]}"),
     )
-    failures = {}
-    if keys:
-        with Progress(*columns[:4], console=console) as progress:
-            compiled = precompile(keys, progress)
-        # Keys that merely waited when a compiler died are compiled where their rows are timed.
-        failures = {name: why for name, why in compiled.items() if why != COMPILER_DIED}
+    with Progress(*columns[:4], console=console) as progress:
+        failures = compile_failures(keys, progress)
     with Progress(*columns, console=console) as bars:
         bar = bars.add_task("measure", total=planned, completed=len(file.done), failed="")
 

@@ -18,14 +18,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kernels.bench import COMPILER_DIED, precompile
-from kernels.bench_result import package_versions
 from kernels.host import HostGpu
-from kernels.nvrtc import version as nvrtc_version
 from kernels.process import Worker
 from kernels.sources import commit as own_commit
-from kernels.sources import copy_hash, source_hash
 from kernels.sweep_file import difference, figure_cells
+from kernels.sweep_host import compile_failures, host_facts
 from kernels.sweep_merge import MENDED, RECORD, TABLE, repeat_noise, write_table
 from kernels.sweep_runner import Done, Figures, SweepRunner, read_device_facts
 from kernels.verify import require_gpu
@@ -166,23 +163,11 @@ def _measure(
 ) -> None:
     """Compile and measure, with bars, on what the table was measured on."""
     with Worker() as worker:
-        facts = read_device_facts(worker)
-        ours = {
-            "device": gpu.name,
-            "driver": gpu.driver,
-            "sms": facts["sms"],
-            "nvrtc": nvrtc_version(),
-            "packages": package_versions(),
-            "source_hash": source_hash(),
-            "copy_hash": copy_hash(),
-        }
-        _refuse_other(record, json.loads(json.dumps(ours)))
+        facts = host_facts(gpu, read_device_facts(worker))
+        _refuse_other(record, json.loads(json.dumps(facts)))
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeRemainingColumn(), console=console) as bars:
-            keys = sorted({rows[place].key for place, _ in found})
-            compiled = precompile(keys, bars) if keys else {}
-            # As in a sweep: what merely waited when a compiler died is compiled where it is timed.
-            failures = {name: why for name, why in compiled.items() if why != COMPILER_DIED}
+            failures = compile_failures(sorted({rows[place].key for place, _ in found}), bars)
             bar = bars.add_task("measure", total=len(found))
 
             def told(place: int, turn: int, figures: Figures) -> None:

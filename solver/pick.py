@@ -1,14 +1,14 @@
 """The pick: the first row of the space in the ranking asked for, and Pareto fronts.
 
 Default ranking: time, MATH wait, shared memory, registers, then the configuration's fields. A
-work's bound (its deepest ring, its cheapest set-up) is never above any of its rows' times, so
-that where time comes first only works whose bound reaches the best row are opened.
+work's bound (its deepest ring, no load late, its cheapest set-up) is never above any of its rows'
+times, so that where time comes first only works whose bound reaches the best row are opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from solver.config import Config
 from solver.deadline import NEVER, Deadline
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.objective import DEFAULT, Pareto, Ranking, Values
-from solver.recurrence import Ticks, end_ticks, wait_ticks
+from solver.recurrence import Pipeline, Ticks, end_ticks, wait_ticks
 from solver.table import Table
 
 SLACK = 1e-9
@@ -69,10 +69,19 @@ class Front:
 def work_bounds(table: Table) -> Ticks:
     """For each work, a time (ticks) that none of its rows beats."""
     everything = np.arange(len(table.first))
-    # Without late loads: tick for tick, a deeper ring is not sure to wait less for them.
-    least = replace(table.pipeline(everything, table.slots_max), load=table.works.load)
-    end = end_ticks(least)
-    return table.launch_ticks(everything, table.setup_min, end)
+    w = table.works
+    # Without what late loads add: tick for tick, a deeper ring is not sure to wait less for them.
+    least = Pipeline(
+        load=w.load,
+        latency=w.latency,
+        math=w.math,
+        early=w.early,
+        epilogue=w.epilogue,
+        slots=table.slots_max,
+        iterations=w.iterations,
+        units=w.units,
+    )
+    return table.launch_ticks(everything, table.setup_min, end_ticks(least))
 
 
 def price(table: Table, work: Any, kernel: Any) -> tuple[Ticks, Ticks]:

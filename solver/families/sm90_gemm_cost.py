@@ -247,7 +247,8 @@ def work_cost(
     b_row_bytes = LINE_BYTES if problem.b_is_k_major else size * family.swizzle_n(bn)
     b_narrow = LINE_BYTES / b_row_bytes - 1
     own = (a_bytes + b_bytes) / k["load_bytes_per_cycle"]
-    # What the SM's own requests (a cluster shares them) meet more lines for than they have bytes.
+    # What the SM asks for itself (a cluster's CTAs their part each) in rows that lie in two lines
+    # of the L2, or are shorter than one: these take a second access.
     broken = (
         a_bytes / cluster_n * a_astride
         + b_bytes / cluster_m * (b_astride + b_narrow * k["load_narrow_penalty"])
@@ -403,8 +404,8 @@ def work_cost(
 
 
 def _astride(matrix: Matrix) -> float:
-    """The part of a matrix's lines that begin within a line of the L2, whose 128 bytes at a time
-    each lie in two; of lines that begin where they please, if the first is on one."""
+    """The part of a matrix's lines that begin within a line of the L2, the first beginning on one:
+    each 128 bytes of theirs lie in two."""
     if matrix.lines == 1:
         return 0.0
     return 1 - gcd(matrix.pitch * matrix.element_bytes, LINE_BYTES) / LINE_BYTES

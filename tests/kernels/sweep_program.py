@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from rich.console import Console
 
 import kernels.sweep
+import kernels.sweep_host
 from solver.config import Config
 from solver.problem import Problem
 from tests.kernels.test_sweep import ScriptedWorker, small_design
@@ -26,8 +27,9 @@ def main() -> None:
     sweep: Any = kernels.sweep
     sweep.require_gpu = lambda: (SimpleNamespace(name="NVIDIA H200", driver="580.1"), "h200")
     sweep.make_design = lambda device, rows, seed: small_design(seed)
-    sweep.precompile = lambda keys, progress: {}
-    sweep.nvrtc_version = lambda: "13.5"
+    host: Any = kernels.sweep_host
+    host.precompile = lambda keys, progress: {}
+    host.nvrtc_version = lambda: "13.5"
     sweep.Worker = lambda: ScriptedWorker(slowly)
     sweep.run_sweep(sweep.Sweep(Path(sys.argv[1])), Console(stderr=True, quiet=True))
 

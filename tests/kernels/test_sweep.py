@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import kernels.sweep
+import kernels.sweep_host
 import kernels.sweep_mend
 import kernels.sweep_runner
 import kernels.sweep_worker
@@ -348,8 +349,8 @@ def bare_host(monkeypatch: pytest.MonkeyPatch) -> Host:
     gpu = SimpleNamespace(name="NVIDIA H200", driver="580.1")
     monkeypatch.setattr(kernels.sweep, "require_gpu", lambda: (gpu, "h200"))
     monkeypatch.setattr(kernels.sweep, "make_design", lambda d, rows, seed: small_design(seed))
-    monkeypatch.setattr(kernels.sweep, "precompile", lambda keys, progress: {})
-    monkeypatch.setattr(kernels.sweep, "nvrtc_version", lambda: "13.5")
+    monkeypatch.setattr(kernels.sweep_host, "precompile", lambda keys, progress: {})
+    monkeypatch.setattr(kernels.sweep_host, "nvrtc_version", lambda: "13.5")
 
     def use(worker: ScriptedWorker) -> None:
         monkeypatch.setattr(kernels.sweep, "Worker", lambda: worker)
@@ -421,7 +422,7 @@ def test_a_kernel_that_waited_when_a_compiler_died_is_compiled_where_it_is_timed
     bare_host(ScriptedWorker())
     refused, waiting = sorted({row.key for row in small_design().rows})
     reasons = {refused.name: "ptxas: no", waiting.name: COMPILER_DIED}
-    monkeypatch.setattr(kernels.sweep, "precompile", lambda keys, progress: reasons)
+    monkeypatch.setattr(kernels.sweep_host, "precompile", lambda keys, progress: reasons)
     run_sweep(Sweep(tmp_path), QUIET)
     rows = read_rows(tmp_path / "shard_0_of_1.csv")
     failed = {row["layout"] for row in rows if row["reason"]}
@@ -592,6 +593,7 @@ MENDED = {
     "device": "NVIDIA H200",
     "driver": "580.1",
     "sms": 132,
+    "l2_bytes": 60 << 20,
     "nvrtc": "13.5",
     "packages": {"numpy": "2"},
     "source_hash": "a",
@@ -603,16 +605,16 @@ MENDED = {
 def mending(monkeypatch: pytest.MonkeyPatch) -> ScriptedWorker:
     worker = ScriptedWorker()
     gpu = SimpleNamespace(name="NVIDIA H200", driver="580.1")
+    monkeypatch.setattr(kernels.sweep_mend, "require_gpu", lambda: (gpu, "h200"))
+    monkeypatch.setattr(kernels.sweep_mend, "Worker", lambda: worker)
     for name, value in {
-        "require_gpu": lambda: (gpu, "h200"),
         "precompile": lambda keys, progress: {},
         "nvrtc_version": lambda: "13.5",
         "package_versions": lambda: {"numpy": "2"},
         "source_hash": lambda: "a",
         "copy_hash": lambda: "b",
-        "Worker": lambda: worker,
     }.items():
-        monkeypatch.setattr(kernels.sweep_mend, name, value)
+        monkeypatch.setattr(kernels.sweep_host, name, value)
     return worker
 
 
