@@ -51,7 +51,6 @@ class Variant(Enum):
         return {"SHIPPED": "", "DEBUG": "-progress", "TRACED": "-traced"}[self.name]
 
 
-
 @cache
 def headers() -> Mapping[str, str]:
     """Include name to text, of every header that ships, sorted by name."""

@@ -6,7 +6,6 @@ CTA's warps can be compared with each other, and with no other SM's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +18,16 @@ from kernels.progress import Place
 from kernels.sources import TRACE_RECORDS
 from solver.families import sm90_gemm as family
 
-RECORD_BYTES = 8
 START_CLOCK, START_TIME, END, WHERE, STEPS = range(5)
 """Records of a warp's head, by index; its steps follow."""
 STEP_ROOM = TRACE_RECORDS - STEPS
 _LOW = np.uint64((1 << 32) - 1)
 _HIGH = np.uint64(32)
 _PLACE_BITS = 4
+_HALF = 1 << 31
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Cycles = np.ndarray[Any, np.dtype[np.int64]]
-
-
-def record_count(plan: LaunchPlan) -> int:
-    """Records of a launch: so many for each warp of the grid, whether or not it keeps any."""
-    return plan.grid * plan.warps * TRACE_RECORDS
 
 
 def math_warps(plan: LaunchPlan) -> list[int]:
@@ -58,8 +52,9 @@ def high(words: Words) -> Cycles:
 
 
 def since(clock: Cycles, start: Cycles | int) -> Cycles:
-    """Cycles from ``start`` to clocks of which the low 32 bits were kept; less than 2^32."""
-    return (clock - start) & int(_LOW)
+    """Cycles from ``start`` to clocks of which the low 32 bits were kept: less than 2^31, a second,
+    before or after."""
+    return ((clock - start + _HALF) & int(_LOW)) - _HALF
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +106,7 @@ def clock_mhz(before: Heads, after: Heads) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CtaSteps:
-    """When the warps of one CTA got where, in cycles from its first load.
+    """When the warps of one CTA got where, in cycles from the first load of its first DMA warp.
 
     ``units`` are its units of work, and ``unit`` and ``iteration`` number the K k-iterations of
     which every warp kept all: what there was no room for is counted in ``dropped``. ``loads``
@@ -208,8 +203,3 @@ def _closed(steps: Words, products: Cycles, lengths: Cycles) -> int:
     ends = np.cumsum(lengths) - 1
     ends = ends[ends < len(products)]
     return int((products[ends] + 1 < len(steps)).sum())
-
-
-def sequence(values: Sequence[float]) -> list[float]:
-    """Times in µs to the nanosecond, as a record keeps them."""
-    return [round(float(value), 3) for value in values]
