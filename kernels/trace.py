@@ -13,7 +13,7 @@ from kernels.launch_plan import plan_launch
 from kernels.overlay import modelled, overlay
 from kernels.sources import traced_hash
 from kernels.trace_events import events_of
-from kernels.trace_launch import TracedLaunches, TraceTask, launch_traced
+from kernels.trace_launch import TracedLaunches, TraceTask
 from kernels.trace_records import read_cta
 from solver.device import load_profile
 
@@ -58,8 +58,3 @@ def trace_of(task: TraceTask, launched: TracedLaunches) -> dict[str, Any]:
 def _disturbance(launched: TracedLaunches) -> Mapping[str, Any]:
     names = ("shipped_us", "traced_us", "ratio", "low", "high", "rounds", "note")
     return {name: getattr(launched, name) for name in names}
-
-
-def run_trace(task: TraceTask) -> dict[str, Any]:
-    """``trace_of`` what ``launch_traced`` brings: in a GPU process."""
-    return trace_of(task, launch_traced(task))
