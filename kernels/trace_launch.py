@@ -38,7 +38,7 @@ class TraceTask:
 @dataclass(frozen=True, slots=True)
 class CriticalCta:
     """The CTA of one launch that took the longest from its first load on: ``span`` cycles at
-    ``clock_mhz``. ``stripes``: its warps' records, (warps, TRACE_RECORDS)."""
+    ``clock_mhz``. ``stripes``: its warps' records, (warps, R), as far as any kept some."""
 
     cta: int
     sm: int
@@ -125,7 +125,7 @@ def launch_traced(task: TraceTask) -> TracedLaunches:
                 int(last.sm[cta]),
                 clock_mhz(before, last),
                 int(last.span[cta]),
-                cp.asnumpy(records[cta]),
+                cp.asnumpy(records[cta, :, : int(last.room[cta])]),
             )
         )
     return TracedLaunches(

@@ -61,12 +61,13 @@ def since(clock: Cycles, start: Cycles | int) -> Cycles:
 class Heads:
     """What each CTA of a launch kept of its whole run: [grid] arrays. ``span`` are the cycles from
     its first load to the end of its last warp, ``clock`` and ``time_ns`` its SM's clock and the
-    device's timer when it began to set up."""
+    device's timer when it began to set up; ``room`` records of each warp hold all that was kept."""
 
     sm: Cycles
     clock: Cycles
     time_ns: Cycles
     span: Cycles
+    room: Cycles
 
 
 def read_heads(plan: LaunchPlan, heads: Words) -> Heads:
@@ -86,6 +87,7 @@ def read_heads(plan: LaunchPlan, heads: Words) -> Heads:
         clock=heads[:, 0, START_CLOCK].astype(np.int64),
         time_ns=heads[:, 0, START_TIME].astype(np.int64),
         span=since(low(ends), first_load[:, None]).max(axis=1),
+        room=steps.max(axis=1) + STEPS,
     )
 
 
@@ -129,7 +131,7 @@ class CtaSteps:
 
 
 def read_cta(plan: LaunchPlan, cta: int, stripes: Words) -> CtaSteps:
-    """``stripes``: (warps, TRACE_RECORDS) records of one CTA of the launch.
+    """``stripes``: (warps, R) records of one CTA of the launch, at least those that it kept.
 
     Raises TraceUnreadable where they are not what its units of work lead to.
     """

@@ -89,12 +89,6 @@ KERNEL = "/v1/kernels/{kernel_id}"
 # No id that is made up is a job's, or a kernel's.
 MADE_UP = {f"{m} {JOB}" for m in ("GET", "DELETE")} | {f"GET {KERNEL}"}
 MADE_UP |= {f"GET {JOB}/{part}" for part in ("events", "trace.svg")}
-    f"GET {JOB}",
-    f"DELETE {JOB}",
-    f"GET {JOB}/events",
-    f"GET {JOB}/trace.svg",
-    f"GET {KERNEL}",
-}
 SHARED = {"invalid-input", "unsatisfiable", "no-kernel-family"}
 
 
