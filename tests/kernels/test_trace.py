@@ -38,6 +38,7 @@ from kernels.trace_events import events_of
 from kernels.trace_launch import CriticalCta, TracedLaunches, TraceTask
 from kernels.trace_records import (
     END,
+    STEP_ROOM,
     STEPS,
     clock_mhz,
     dma_warps,
@@ -200,6 +201,19 @@ def test_what_there_is_no_room_for_is_counted_and_the_rest_is_read() -> None:
     events = events_of(plan, steps, CLOCK_MHZ)
     assert len(events.epilogue_end) == kept // 500
     assert events.wait_us == pytest.approx(sum(truth.wait[:kept]) / CLOCK_MHZ)
+
+
+def test_a_unit_that_is_cut_short_is_laid_over_the_model_as_far_as_it_goes() -> None:
+    k = 64 * (STEP_ROOM + 100)
+    plan = plan_launch(Problem(64, 64, k), Config("sm90_gemm", 64, 64, 64, 4), 4)
+    truth = LOAD_BOUND.play(plan, 0)
+    steps = read_cta(plan, 0, stripes_of(plan, 0, truth))
+    assert (steps.dropped, len(steps.unit), steps.closes.shape) == (100, STEP_ROOM, (1, 0))
+    model = modelled(plan.problem, plan.config, load_profile("h200"), cold=True)
+    found = overlay(events_of(plan, steps, CLOCK_MHZ), model.events)
+    assert found["iterations"] == STEP_ROOM
+    assert found["phases"]["epilogue"]["events"] == 0
+    json.dumps(found, allow_nan=False)
 
 
 def test_records_that_a_launch_cant_have_left_are_refused() -> None:
