@@ -25,14 +25,15 @@ def trace_of(task: TraceTask, launched: TracedLaunches) -> dict[str, Any]:
     Raises TraceUnreadable where records are not what the launch leads to.
     """
     plan = plan_launch(task.problem, task.config, launched.sms)
+    cold = task.protocol.cache == "cold"
+    model = modelled(task.problem, task.config, load_profile(task.device), cold)
     read = []
     for critical in launched.ctas:
         steps = read_cta(plan, critical.cta, critical.stripes)
-        read.append((events_of(plan, steps, critical.clock_mhz), steps, critical))
+        events = events_of(plan, steps, critical.clock_mhz, model.events.product_us)
+        read.append((events, steps, critical))
     read.sort(key=lambda one: one[0].wait_us)
     events, steps, critical = read[len(read) // 2]
-    cold = task.protocol.cache == "cold"
-    model = modelled(task.problem, task.config, load_profile(task.device), cold)
     return {
         "kernel_id": launched.kernel_id,
         "traced_hash": traced_hash(),

@@ -54,12 +54,20 @@ class CtaEvents:
         return float(self.wait.sum())
 
 
-def events_of(plan: LaunchPlan, steps: CtaSteps, clock_mhz: float) -> CtaEvents:
-    """The events of a CTA at an SM clock."""
+def events_of(
+    plan: LaunchPlan, steps: CtaSteps, clock_mhz: float, product_us: float = np.inf
+) -> CtaEvents:
+    """The events of a CTA at an SM clock.
+
+    ``product_us`` is what a product takes by the model. It counts only where a split keeps one in
+    flight: nobody sees a unit's last product end there, and where loads are late no other either.
+    """
     in_flight, split = bool(plan.config.mma_in_flight), plan.config.split_k > 1
     waited = steps.has - steps.asks
     passing = min(PASS_CYCLES, int(waited[:, 1:].min(initial=PASS_CYCLES)))
     product = _product(steps, in_flight, split)
+    if in_flight and split:
+        product = min(product, product_us * clock_mhz)
     issue = steps.loads.max(axis=0)
     zero = int(issue[0])
     groups = [
@@ -93,7 +101,7 @@ def _product(steps: CtaSteps, in_flight: bool, split: bool) -> float:
     Never less than it takes: from one product's end to the next one's, the usual step; and, where
     the end of a unit is seen, from the last slot's arrival to it.
     """
-    inside = steps.iteration[1:] > 0
+    inside = steps.iteration[1:] > (2 if in_flight else 0)  # of both steps a product's end is seen
     pace = (steps.asks[:, 1:] - (steps.asks if in_flight else steps.has)[:, :-1])[:, inside]
     found = []
     if pace.size:
@@ -103,6 +111,14 @@ def _product(steps: CtaSteps, in_flight: bool, split: bool) -> float:
         if last.size:
             found.append(float(np.median(steps.closes - steps.has[:, last])))
     return min(found, default=0.0)
+
+
+def _issue(steps: CtaSteps) -> float:
+    """Cycles from passing a barrier to coming to the next one, with no product left to wait for: of
+    a unit's first, which follows none. As long as issuing takes where tensor cores queue few."""
+    first = np.flatnonzero(steps.iteration[:-1] == 0)
+    first = first[steps.iteration[first + 1] == 1]
+    return float(np.median(steps.asks[:, first + 1] - steps.has[:, first])) if first.size else 0.0
 
 
 def _math(
@@ -116,8 +132,8 @@ def _math(
 ) -> tuple[Times, Times, Times]:
     """(start, end, wait) of a MATH warpgroup's products, in cycles."""
     asks, has = (row.tolist() for row in (steps.asks[group], steps.has[group]))
-    closes, iteration = steps.closes[group].tolist(), steps.iteration.tolist()
-    unit, count = steps.unit.tolist(), len(has)
+    closes, iteration, unit = steps.closes[group].tolist(), steps.iteration, steps.unit
+    count, issue = len(has), _issue(steps) if in_flight else 0.0
     starts, ends, waits = np.zeros(count), np.zeros(count), np.zeros(count)
     end = 0.0
     for i in range(count):
@@ -125,27 +141,20 @@ def _math(
         if in_flight and iteration[i]:
             ready = max(ready, end)  # the product before, which nobody waited for yet
         waits[i] = max(0.0, has[i] - ready)
-        start = max(has[i], ready)
-        # When the warp next knew that this product had ended, and whether it stood waiting for it.
-        known, stood = _known(i, in_flight, asks, has, iteration, passing)
-        if known is None and unit[i] < len(closes) and not split:
-            known = closes[unit[i]]
-            stood = i + 1 == count or iteration[i + 1] == 0
-        if known is None:
-            end = start + product
+        starts[i] = start = max(float(has[i]), ready)
+        left = next((j for j in range(1 + in_flight) if _is_last(i + j, iteration)), None)
+        if left is None:
+            # It has ended when the warp comes to the slot after the next product's, or the next.
+            seen = asks[i + 1 + in_flight] - issue
+            stood = not in_flight or seen - has[i + 1] > product / 4 + SLACK_CYCLES
+        elif unit[i] < len(closes) and not split:
+            seen, stood = float(closes[unit[i]]), left == 0
         else:
-            end = float(known) if stood else min(start + product, float(known))
-        starts[i], ends[i] = start, end
+            seen, stood = np.inf, False
+        ends[i] = end = seen if stood else min(start + product, seen)
     return starts, ends, waits
 
 
-def _known(
-    i: int, in_flight: bool, asks: list[int], has: list[int], iteration: list[int], passing: int
-) -> tuple[int | None, bool]:
-    """When a warp, going on to the next slots of its unit, had seen product ``i`` end, and whether
-    it waited for that; None where the unit ends before."""
-    after = i + 1 + in_flight
-    if after >= len(asks) or not all(iteration[j] for j in range(i + 1, after + 1)):
-        return None, False
-    # With one in flight the next product is issued first, which takes about as long as a barrier.
-    return asks[after], not in_flight or asks[after] - has[i + 1] > passing + 2 * SLACK_CYCLES
+def _is_last(i: int, iteration: Cycles) -> bool:
+    """Whether a product is its unit's last, or the last that was kept."""
+    return i + 1 >= len(iteration) or not iteration[i + 1]

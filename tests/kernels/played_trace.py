@@ -42,13 +42,15 @@ class Truth:
 
 @dataclass(frozen=True)
 class Pace:
-    """Cycles of a CTA's steps; ``spill``: from a split's last product to its barrier."""
+    """Cycles of a CTA's steps; ``spill``: from a split's last product to its barrier. ``queued``:
+    tensor cores take so few instructions ahead that issuing a product takes that long."""
 
     load: int
     latency: int
     math: int
     epilogue: int
     spill: int = 0
+    queued: int = 0
 
     def play(self, plan: LaunchPlan, cta: int) -> Truth:
         """Play a CTA as the kernel goes: slots are given back when a product is known to have
@@ -78,7 +80,9 @@ class Pace:
                     ("wait", max(0, has - ready)),
                 ):
                     getattr(truth, name).append(value)
-                asks = max(has + ISSUE, before) if in_flight else end
+                asks = end
+                if in_flight:
+                    asks = max(has + ISSUE, before, (start if self.queued else 0) + self.queued)
                 if not in_flight:
                     released.append(end)
                 elif i:

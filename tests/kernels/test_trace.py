@@ -6,6 +6,7 @@ import json
 import random
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,12 @@ KEYS = random.Random(11).sample(
 )
 MATH_BOUND = Pace(load=200, latency=900, math=500, epilogue=3000)
 LOAD_BOUND = Pace(load=700, latency=900, math=300, epilogue=3000)
+PACES = {
+    "math": MATH_BOUND,
+    "loads": LOAD_BOUND,
+    "math, queued": replace(MATH_BOUND, queued=300),
+    "loads, queued": replace(LOAD_BOUND, queued=200),
+}
 CONFIGS = [
     {},
     {"mma_in_flight": 1},
@@ -262,7 +269,7 @@ def test_a_launch_that_kept_nothing_is_no_trace() -> None:
 # ---- what they say of the CTA's events
 
 
-@pytest.mark.parametrize("pace", [MATH_BOUND, LOAD_BOUND], ids=["math", "loads"])
+@pytest.mark.parametrize("pace", PACES.values(), ids=list(PACES))
 @pytest.mark.parametrize("fields", CONFIGS, ids=str)
 def test_events_and_wait_are_those_that_were_played(fields: dict[str, int], pace: Pace) -> None:
     plan = plan_of(**fields)
@@ -272,17 +279,32 @@ def test_events_and_wait_are_those_that_were_played(fields: dict[str, int], pace
     assert (events.math_start * CLOCK_MHZ).tolist() == pytest.approx(truth.start, abs=PASS)
     assert (events.math_end * CLOCK_MHZ).tolist() == pytest.approx(truth.end, abs=2 * PASS)
     # A CTA that waits for every load shows no barrier that was full already.
-    unsure = 24 * len(truth.has) if pace is LOAD_BOUND else 0
+    unsure = 24 * len(truth.has) if pace.load > pace.math else 0
     assert events.wait_us * CLOCK_MHZ == pytest.approx(sum(truth.wait), abs=PASS + unsure)
     seen = np.isfinite(events.load_end)
     assert seen.any()
     late = np.array(truth.load_end)[seen] + PASS
     assert (events.load_end[seen] * CLOCK_MHZ).tolist() == pytest.approx(late.tolist())
-    if pace is MATH_BOUND:
+    if pace.math > pace.load:
         assert not seen.all(), "loads that were there before nobody saw come"
 
 
 # ---- beside the model
+
+
+def test_a_split_with_one_in_flight_takes_a_products_time_of_the_model_where_loads_are_late() -> (
+    None
+):
+    plan = plan_of(sms=132, split_k=2, mma_in_flight=1)
+    pace = replace(LOAD_BOUND, spill=1500)
+    truth = pace.play(plan, 0)
+    steps = read_cta(plan, 0, stripes_of(plan, 0, truth))
+    waits = [
+        events_of(plan, steps, CLOCK_MHZ, product_us).wait_us * CLOCK_MHZ
+        for product_us in (np.inf, pace.math / CLOCK_MHZ)
+    ]
+    assert waits[0] < 0.75 * sum(truth.wait)
+    assert waits[1] == pytest.approx(sum(truth.wait), rel=0.05)
 
 
 def test_the_model_played_has_the_time_and_wait_that_it_predicts() -> None:
