@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from kernels.trace_events import CtaEvents, Times
+from kernels.trace_records import STEP_ROOM
 from solver.config import Config
 from solver.device import DeviceProfile
 from solver.problem import Problem
+from solver.recurrence import end_ticks
 from solver.row_price import framed_rows
 from solver.simulator import simulate
 from solver.units import us_from_ticks
@@ -27,31 +29,34 @@ WAIT_PHASES = ("first_load", "within_units", "between_units")
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """What the model says of a launch: its CTA's events, played one by one, and its whole time."""
+    """What the model says of a launch: its CTA's events, played one by one, as many as a trace may
+    have; the time from the CTA's first load to its end, and that of the whole launch."""
 
     events: CtaEvents
+    span_us: float
     time_us: float
 
 
 def modelled(problem: Problem, config: Config, device: DeviceProfile, cold: bool) -> Modelled:
-    """Play a configuration's CTA in the simulator, all of it."""
+    """Play a configuration's CTA in the simulator."""
     columns = {n: np.array([v]) for n, v in config.to_dict().items() if n != "family"}
     framed = framed_rows(problem, device, columns, cold=cold)
     parameters = {
         name: int(getattr(framed.pipeline, name)[0]) for name in type(framed.pipeline).__slots__
     }
     store, before = int(framed.works.store[0]), int(framed.works.fixed[0] + framed.setup[0])
-    events = played(parameters, store)
-    end_us = float(events.epilogue_end[-1])
-    return Modelled(events, us_from_ticks(before) + end_us)
+    span = int(end_ticks(framed.pipeline)[0]) + store
+    return Modelled(played(parameters, store), us_from_ticks(span), us_from_ticks(before + span))
 
 
 def played(parameters: dict[str, int], store: int) -> CtaEvents:
     """The simulator's events of a CTA, by the recurrence's parameters in ticks; ``store`` ticks
-    follow its last product."""
+    follow its last product. The first STEP_ROOM k-iterations, where there are more."""
+    total = parameters["iterations"] * parameters["units"]
     run = simulate(
-        **parameters,  # type: ignore[arg-type]
-        keep_events=parameters["iterations"] * parameters["units"],
+        **parameters,
+        keep_events=min(total, STEP_ROOM),
+        stop_after_kept=True,
     )
 
     def times(name: str) -> Times:
@@ -61,9 +66,10 @@ def played(parameters: dict[str, int], store: int) -> CtaEvents:
     first, last = iteration == 0, iteration == parameters["iterations"] - 1
     start, end = times("math_start"), times("math_end")
     epilogue_end = end[last] + us_from_ticks(parameters["epilogue"])
-    epilogue_end[-1] = us_from_ticks(run.end + store)
     ready = np.concatenate([[0.0], end[:-1]])
-    ready[first] = np.concatenate([[0.0], epilogue_end[:-1]])
+    ready[first] = np.concatenate([[0.0], epilogue_end])[: first.sum()]
+    if len(run.events) == total:
+        epilogue_end[-1] = us_from_ticks(run.end + store)
     return CtaEvents(
         unit=np.array([event.unit for event in run.events]),
         iteration=iteration,

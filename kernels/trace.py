@@ -43,11 +43,11 @@ def trace_of(task: TraceTask, launched: TracedLaunches) -> dict[str, Any]:
         "cta": critical.cta,
         "sm": critical.sm,
         "clock_mhz": round(critical.clock_mhz, 1),
-        "units": len(steps.units),
+        "units": steps.units,
         "dropped": steps.dropped,
         "span": {
             "measured_us": critical.span / critical.clock_mhz,
-            "modelled_us": float(model.events.epilogue_end[-1]),
+            "modelled_us": model.span_us,
         },
         "predicted_us": model.time_us,
         "disturbance": _disturbance(launched),

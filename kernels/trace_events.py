@@ -78,7 +78,7 @@ def events_of(
     was_waiting = waited > passing + SLACK_CYCLES
     arrived = np.where(was_waiting, steps.has, np.inf).min(axis=0)
     ready = steps.asks[:, np.flatnonzero(steps.iteration == 0)[1:]].mean(axis=0)
-    if not steps.dropped and steps.closes.shape[1] == len(steps.units):
+    if not steps.dropped and steps.closes.shape[1] == steps.units:
         ready = np.append(ready, steps.done.mean())
     return CtaEvents(
         unit=steps.unit,

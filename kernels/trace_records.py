@@ -13,9 +13,9 @@ import numpy as np
 
 from kernels.errors import TraceUnreadable
 from kernels.launch_plan import LaunchPlan
-from kernels.launch_units import WorkUnit, work_of
 from kernels.progress import Place
 from kernels.sources import TRACE_RECORDS
+from kernels.waits import Walk
 from solver.families import sm90_gemm as family
 
 START_CLOCK, START_TIME, END, WHERE, STEPS = range(5)
@@ -110,8 +110,8 @@ def clock_mhz(before: Heads, after: Heads) -> float:
 class CtaSteps:
     """When the warps of one CTA got where, in cycles from the first load of its first DMA warp.
 
-    ``units`` are its units of work, and ``unit`` and ``iteration`` number the K k-iterations of
-    which every warp kept all: what there was no room for is counted in ``dropped``. ``loads``
+    It has ``units`` units of work; ``unit`` and ``iteration`` number the K k-iterations of which
+    every warp kept all: those that there was no room for are counted in ``dropped``. ``loads``
     [dma_warps, K]: a slot is free and its loads are issued. ``asks`` and ``has`` [warpgroups, K]:
     a MATH warpgroup comes to a slot's full barrier, and passes it. ``closes`` [warpgroups, U]:
     it has its last product of a unit (and, of a split, has written its part of the sum), of the
@@ -119,7 +119,7 @@ class CtaSteps:
     """
 
     cta: int
-    units: tuple[WorkUnit, ...]
+    units: int
     unit: Cycles
     iteration: Cycles
     loads: Cycles
@@ -135,19 +135,22 @@ def read_cta(plan: LaunchPlan, cta: int, stripes: Words) -> CtaSteps:
 
     Raises TraceUnreadable where they are not what its units of work lead to.
     """
-    units = tuple(work_of(plan, cta))
-    lengths = np.array([len(unit.iterations) for unit in units])
-    total = int(lengths.sum())
+    walk = Walk.of(plan, cta)
+    units, total = range(walk.first, walk.units, walk.stride), walk.total
+    # A unit has a k-iteration or more: as many units as there is room for steps say all.
+    lengths = np.array([walk.length(unit) for unit in units[:STEP_ROOM]])
     first_load = low(stripes[dma_warps(plan)[0], STEPS])
     loads = [_steps(plan, cta, warp, stripes[warp]) for warp in dma_warps(plan)]
     math = [_steps(plan, cta, warp, stripes[warp]) for warp in math_warps(plan)]
-    products = [_products(steps, plan, lengths) for steps in math]
+    products = [_products(steps, plan, lengths, total) for steps in math]
     for steps in loads:
         if len(steps) != min(total, STEP_ROOM) or (_place(steps) != Place.LOADS).any():
             raise TraceUnreadable(f"CTA {cta} has loads of {len(steps)} slots, not of {total}")
     kept = min(*(len(steps) for steps in loads), *(len(where) for where in products), total)
     whole = np.searchsorted(np.cumsum(lengths), kept, side="right")  # units with all products
     closed = min(int(whole), *(_closed(s, w, lengths) for s, w in zip(math, products, strict=True)))
+
+    unit = np.searchsorted(np.cumsum(lengths), np.arange(kept), side="right")
 
     def at(steps: Words, where: Any) -> Cycles:
         return since(low(steps[where]), first_load)
@@ -160,9 +163,9 @@ def read_cta(plan: LaunchPlan, cta: int, stripes: Words) -> CtaSteps:
     ends = np.cumsum(lengths)[:closed] - 1
     return CtaSteps(
         cta=cta,
-        units=units,
-        unit=np.repeat(np.arange(len(units)), lengths)[:kept],
-        iteration=(np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths))[:kept],
+        units=len(units),
+        unit=unit,
+        iteration=np.arange(kept) - (np.cumsum(lengths) - lengths)[unit],
         loads=np.stack([at(steps, slice(0, kept)) for steps in loads]),
         asks=has - waited,
         has=has,
@@ -185,12 +188,12 @@ def _place(steps: Words) -> Cycles:
     return high(steps) & ((1 << _PLACE_BITS) - 1)
 
 
-def _products(steps: Words, plan: LaunchPlan, lengths: Cycles) -> Cycles:
+def _products(steps: Words, plan: LaunchPlan, lengths: Cycles, total: int) -> Cycles:
     """Which steps are a MATH warp's products, and whether its places come in their order: all
     products of a unit, then what ends the unit."""
     places = _place(steps)
     where = np.flatnonzero(places == Place.MULTIPLIES)
-    total, full = int(lengths.sum()), len(steps) == STEP_ROOM
+    full = len(steps) == STEP_ROOM
     if len(where) != total and not (full and len(where) < total):
         raise TraceUnreadable(f"{len(where)} products of a warp were kept, its units have {total}")
     closing = Place.STORES if plan.config.split_k == 1 else Place.REDUCES

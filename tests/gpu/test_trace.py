@@ -7,6 +7,7 @@ import pytest
 from gpu_functions import check_traced
 
 from kernels.launch_plan import plan_launch
+from kernels.launch_units import work_of
 from kernels.overlay import PHASES
 from kernels.process import OutcomeKind, Worker
 from kernels.protocol import SAMPLE, Protocol
@@ -64,7 +65,8 @@ def test_records_are_those_of_every_k_iteration_in_order(
         assert 300 < critical.clock_mhz < 2500
         steps = read_cta(plan, critical.cta, critical.stripes)
         assert steps.dropped == 0
-        assert len(steps.unit) == sum(len(unit.iterations) for unit in steps.units)
+        units = work_of(plan, critical.cta)
+        assert len(steps.unit) == sum(len(unit.iterations) for unit in units)
         for rows in (steps.loads, steps.asks, steps.has, steps.closes):
             assert (np.diff(rows, axis=1) > 0).all()
         assert (steps.asks < steps.has).all()

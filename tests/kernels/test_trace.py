@@ -18,6 +18,7 @@ from kernels.cache import KernelCache
 from kernels.compile import compile_kernel
 from kernels.errors import TraceUnreadable
 from kernels.launch_plan import LaunchPlan, plan_launch
+from kernels.launch_units import work_of
 from kernels.overlay import PHASES, SHOWN, WAIT_PHASES, modelled, overlay, played
 from kernels.progress import Place
 from kernels.protocol import SAMPLE
@@ -176,7 +177,11 @@ def test_a_ctas_steps_are_read_as_they_were_taken(fields: dict[str, int], pace: 
     truth = pace.play(plan, cta)
     steps = read_cta(plan, cta, stripes_of(plan, cta, truth))
     assert steps.dropped == 0
-    assert len(steps.unit) == sum(len(unit.iterations) for unit in steps.units) > plan.config.stages
+    units = work_of(plan, cta)
+    assert steps.units == len(units)
+    lengths = [len(unit.iterations) for unit in units]
+    assert steps.unit.tolist() == [u for u, n in enumerate(lengths) for _ in range(n)]
+    assert steps.iteration.tolist() == [i for n in lengths for i in range(n)]
     for row in steps.loads:
         assert row.tolist() == truth.load_issue
     for asks, has, closes in zip(steps.asks, steps.has, steps.closes, strict=True):
@@ -202,7 +207,7 @@ def test_what_there_is_no_room_for_is_counted_and_the_rest_is_read() -> None:
     steps = read_cta(plan, 0, stripes_of(plan, 0, truth))
     kept = len(steps.unit)
     assert steps.dropped == total - kept
-    assert TRACE_RECORDS - STEPS - len(steps.units) <= kept < TRACE_RECORDS - STEPS
+    assert TRACE_RECORDS - STEPS - steps.units <= kept < TRACE_RECORDS - STEPS
     assert steps.has[0].tolist() == truth.has[:kept]
     assert steps.closes[0].tolist() == truth.closes[: kept // 500]
     events = events_of(plan, steps, CLOCK_MHZ)
@@ -368,6 +373,18 @@ def test_a_model_that_is_wrong_has_the_error_that_it_has() -> None:
     assert found["wait"]["by_phase"]["first_load"]["error_us"] == pytest.approx(1.0)
     assert found["phases"]["math_start"]["bias_us"] == pytest.approx(1.0)
     assert found["phases"]["load_issue"]["worst_us"] <= 1.0
+
+
+def test_a_cta_of_more_k_iterations_than_a_trace_has_is_played_as_far_and_priced_whole() -> None:
+    device, config = load_profile("h200"), Config("sm90_gemm", 64, 64, 64, 4)
+    for problem in (Problem(64, 64, 2**27), Problem(2**18, 2**16, 64)):
+        model = modelled(problem, config, device, cold=True)
+        assert len(model.events.wait) == STEP_ROOM
+        assert len(model.events.epilogue_end) == (0 if problem.m == 64 else STEP_ROOM)
+        assert model.span_us > 2 * float(model.events.math_end[-1])
+        columns = {n: np.array([v]) for n, v in config.to_dict().items() if n != "family"}
+        time, _ = price_rows(problem, device, columns, cold=True)
+        assert model.time_us == pytest.approx(int(time[0]) / TICKS_PER_US)
 
 
 def test_only_k_iterations_that_both_have_are_compared() -> None:
