@@ -9,7 +9,7 @@ WarpwrightError
 │   ├── QuotaExceeded  the API key has used up what it has for the day
 │   └── QueueFull      too many jobs wait for the GPU
 ├── InvalidRequest     values of a request break limits
-├── NotFound           no verification of that id
+├── NotFound           no verification of that id, or none with what is asked of it
 ├── AlreadyEnded       what has ended can't be cancelled
 ├── AddressInUse       the service can't listen where it was told to
 ├── NoPick             nothing can be locked: a question has no pick, or a wrong kernel

@@ -48,6 +48,8 @@ def request_of(request: VerificationRequest) -> dict[str, Any]:
         kept["cache"] = request.protocol.cache
     if request.against:
         kept["against"] = [other.to_dict() for other in request.against]
+    if request.trace:
+        kept["trace"] = True
     return kept
 
 
@@ -79,4 +81,5 @@ def _asked(kept: Mapping[str, Any]) -> VerificationRequest:
         predicted_us=float(predicted_us),
         protocol=VERIFY.with_cache(kept.get("cache", VERIFY.cache)),
         against=tuple(Config.from_dict(other) for other in kept.get("against", ())),
+        trace=kept.get("trace") is True,
     )

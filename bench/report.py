@@ -48,6 +48,7 @@ from bench.speed_page import (
     rivals_part,
     sustained_part,
 )
+from bench.trace_page import TIMELINES, draw_traces, trace_line, trace_part
 from kernels.bench_plan import problem_of
 from solver.accuracy import geomean
 from solver.engine import Engine
@@ -237,6 +238,7 @@ README_IMAGES = (
     "ratio_to_cublas.png",
     "predictions.png",
     *ACCURACY_IMAGES.values(),
+    *(name for _, name in TIMELINES.values()),
 )
 
 
@@ -260,6 +262,8 @@ def make(
     drawn = draw(picks, best, ceilings, solve, images)
     truth, why = read_accuracy(results / DEVICE, DEVICE)
     drawn |= draw_accuracy(truth, results / DEVICE, DEVICE, images)
+    trace = read_record(results / DEVICE / "trace.json")
+    drawn |= draw_traces(trace, images)
     ceilings_line = ceilings_part(ceilings)
     figures = [
         suite_table(picks),
@@ -282,6 +286,7 @@ def make(
         *accuracy_parts(truth, why, ""),
         *_shown(drawn, "img"),
         *(part for part in speed if part),
+        trace_part(trace),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
         *solver_parts(results),
         HOW_TO,
@@ -296,7 +301,13 @@ def make(
     _, after = rest.split(END)
     shown = {words: name for words, name in drawn.items() if name in README_IMAGES}
     inside = "\n\n".join(
-        [*notes, *figures, *accuracy_parts(truth, why, "docs/"), *_shown(shown, "docs/img")]
+        [
+            *notes,
+            *figures,
+            *accuracy_parts(truth, why, "docs/"),
+            trace_line(trace, "docs/"),
+            *_shown(shown, "docs/img"),
+        ]
     )
     readme.write_text(f"{before}{START}\n\n{inside}\n\n{END}{after}", "utf-8")
 

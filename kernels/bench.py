@@ -33,7 +33,7 @@ from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
 from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
 from kernels.rivals import COLUMNS
-from kernels.sources import copy_hash, source_hash
+from kernels.sources import Variant, copy_hash, source_hash
 from kernels.verify import require_gpu
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm import CompileKey
@@ -42,10 +42,10 @@ COMPILER_DIED = "the compiler's process died"
 """Why keys have no kernel that were waiting when some compilation killed its process."""
 
 
-def _compile(key: CompileKey) -> str | None:
+def _compile(key: CompileKey, variant: Variant) -> str | None:
     """Compile into the cache; None, or why it failed."""
     try:
-        compile_kernel(key)
+        compile_kernel(key, variant=variant)
     except CompilerAbsent:
         raise
     except KernelError as error:
@@ -53,17 +53,19 @@ def _compile(key: CompileKey) -> str | None:
     return None
 
 
-def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]:
-    """Compile every key in parallel; why those that failed did, by key name.
+def precompile(
+    keys: Sequence[CompileKey], progress: Progress, variants: Sequence[Variant] = (Variant.SHIPPED,)
+) -> dict[str, str]:
+    """Compile every key in parallel, in each variant; why those that failed did, by key name.
 
     Raises CompilerAbsent where there is no compiler.
     """
     failures: dict[str, str] = {}
-    bar = progress.add_task("compile", total=len(keys))
+    bar = progress.add_task("compile", total=len(keys) * len(variants))
     context = multiprocessing.get_context("spawn")
-    workers = max(1, min(os.cpu_count() or 1, len(keys)))
+    workers = max(1, min(os.cpu_count() or 1, len(keys) * len(variants)))
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = {pool.submit(_compile, key): key for key in keys}
+        waiting = {pool.submit(_compile, key, variant): key for key in keys for variant in variants}
         for future in as_completed(waiting):
             try:
                 reason = future.result()

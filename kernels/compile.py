@@ -23,12 +23,15 @@ from kernels.launch_plan import ENTRY
 from kernels.sources import (
     ARCH,
     COPIES,
+    Variant,
     copy_hash,
     headers,
     instantiation,
     kernel_id,
     options,
     source_hash,
+    traced_hash,
+    traced_headers,
     unit,
 )
 from solver.config import Config
@@ -90,18 +93,13 @@ def _from_payload(payload: bytes) -> CompiledKernel:
     return replace(CompiledKernel(cubin=cubin, **figures), from_cache=True)
 
 
-def _name(key: CompileKey, arch: str, progress: bool) -> str:
-    """The kernel's id; the debug build's is never taken for that of the build that ships."""
-    return kernel_id(key, arch) + ("-progress" if progress else "")
-
-
-def _identity(key: CompileKey, arch: str, progress: bool) -> dict[str, str]:
+def _identity(key: CompileKey, arch: str, variant: Variant) -> dict[str, str]:
     return {
-        "kernel_id": _name(key, arch, progress),
+        "kernel_id": kernel_id(key, arch) + variant.suffix,
         "arch": arch,
         "nvrtc": nvrtc.version(),
-        "options": " ".join(options(arch, progress)),
-        "source_hash": source_hash(arch),
+        "options": " ".join(options(arch, variant)),
+        "source_hash": traced_hash(arch) if variant is Variant.TRACED else source_hash(arch),
         "unit": instantiation(key),
         "format": ",".join(field.name for field in fields(CompiledKernel)),
     }
@@ -125,22 +123,23 @@ def build_kernel(
     arch: str = ARCH,
     source: str | None = None,
     *,
-    progress: bool = False,
+    variant: Variant = Variant.SHIPPED,
     patched: Mapping[str, str] | None = None,
 ) -> CompiledKernel:
     """Compile a key, always, and without the cache.
 
-    ``source`` replaces the key's own unit, ``patched`` the headers that ship. ``progress``
-    makes the debug build, which keeps records of where its warps are (``kernels.progress``).
+    ``source`` replaces the key's own unit, ``patched`` the headers of the ``variant``.
 
     Raises CompileFailed where the compiler refuses, CompilerAbsent where there is none. What
     it builds may spill, and a debug build may have its products serialised: ``require_sound``
     says no to the former.
     """
-    name = _name(key, arch, progress)
+    name = kernel_id(key, arch) + variant.suffix
     source_text = instantiation(key) if source is None else source
-    text = headers() if patched is None else patched
-    built = nvrtc.build(f"{name}.cu", source_text, text, options(arch, progress))
+    text = traced_headers() if variant is Variant.TRACED else headers()
+    if patched is not None:
+        text = patched
+    built = nvrtc.build(f"{name}.cu", source_text, text, options(arch, variant))
     remark = _REMARK.search(built.log)
     if not built.cubin:
         lines = [line for line in built.log.splitlines() if "error" in line]
@@ -151,7 +150,7 @@ def build_kernel(
         raise CompileFailed(name, f"the entry function is {entry}, not {ENTRY}", built.log)
     frame = _one(_FRAME, built.log, name)
     spill_bytes = int(frame[2]) + int(frame[3])
-    if remark and not spill_bytes and not progress:
+    if remark and not spill_bytes and variant is not Variant.DEBUG:
         raise CompileFailed(name, _words(remark), built.log)
     static = _STATIC_SMEM.search(built.log)
     return CompiledKernel(
@@ -193,23 +192,23 @@ def compile_kernel(
     arch: str = ARCH,
     cache: KernelCache | None = None,
     *,
-    progress: bool = False,
+    variant: Variant = Variant.SHIPPED,
 ) -> CompiledKernel:
     """The kernel of a compile key, from the disk cache or from the compiler.
 
     ``cache`` is the default folder's where omitted. Where it can't be written the kernel is
-    returned all the same, and ``cache_note`` says why it was not kept. With ``progress`` it is
-    the debug build: it finds out where a launch hangs, nothing is timed with it, and it may spill.
+    returned all the same, and ``cache_note`` says why it was not kept. The debug build finds out
+    where a launch hangs, and a traced one when what happens in it: these may spill.
 
     Raises CompileFailed (with the compiler's log) and CompilerAbsent.
     """
     store = default_cache() if cache is None else cache
-    identity = _identity(key, arch, progress)
+    identity = _identity(key, arch, variant)
     payload = store.load(identity)
     if payload is not None:
         return _from_payload(payload)
-    kernel = build_kernel(key, arch, progress=progress)
-    if not progress:
+    kernel = build_kernel(key, arch, variant=variant)
+    if variant is Variant.SHIPPED:
         require_sound(kernel)
     return replace(kernel, cache_note=_keep(store, identity, _to_payload(kernel)))
 

@@ -12,6 +12,7 @@ WarpwrightError (solver.errors)
     ├── GpuLost             a GPU that fails whatever runs on it
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
     ├── LaunchFailed        the driver refused, or the kernel faulted
+    ├── TraceUnreadable     a traced build kept what its launch can't have done
     └── PtxError            (kernels.ptx_parser) PTX that can't be told without a guess
 """
 
@@ -71,3 +72,8 @@ class NoKernelFamily(KernelError):
 
 class LaunchFailed(KernelError):
     """A call into the driver or a launch failed; the message names the call and CUDA's error."""
+
+
+class TraceUnreadable(KernelError):
+    """Records of a traced build that are not what its launch leads to, or a product that differs
+    from that of the kernel that ships."""

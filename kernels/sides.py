@@ -51,12 +51,17 @@ def own_side(
     kernel: LoadedKernel,
     sms: int | None,
     sets: Sequence[OperandSet],
+    progress: int = 0,
 ) -> Side:
-    """One launch for each set, on ``sms`` SMs at most (None: on all)."""
+    """One launch for each set, on ``sms`` SMs at most (None: on all). ``progress``: where a kernel
+    that keeps records keeps them, each launch in the place of the one before."""
     plan = plan_launch(problem, config, most_sms(session, sms))
     workspace = Workspace(plan)
     launches = [
-        GemmLaunch(plan, kernel, s.a.address, s.b.address, s.c.address, workspace) for s in sets
+        GemmLaunch(
+            plan, kernel, s.a.address, s.b.address, s.c.address, workspace, progress=progress
+        )
+        for s in sets
     ]
 
     def enqueue() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -30,7 +31,24 @@ _ID = re.compile(
     r"([a-z0-9]{1,8})_([tn]{2})_([0-9]{1,4})x([0-9]{1,4})x([0-9]{1,4})_w([0-9])_r([01])_f([01])"
     rf"-([0-9a-f]{{{ID_DIGITS}}})"
 )
-PROGRESS_OPTION = "-DWARPWRIGHT_PROGRESS"
+TRACE_RECORDS = 4096
+"""Records of a warp of a traced build, 8 bytes each: a power of two. What comes when they are full
+is not kept."""
+
+
+class Variant(Enum):
+    """Which build of a kernel, and what options it takes besides."""
+
+    SHIPPED = ()
+    DEBUG = ("-DWARPWRIGHT_PROGRESS",)
+    """Keeps where each of its warps is (``kernels.progress``)."""
+    TRACED = (f"-DWARPWRIGHT_TRACE_RECORDS={TRACE_RECORDS}",)
+    """Keeps when each of its warps got where (``kernels.trace_records``)."""
+
+    @property
+    def suffix(self) -> str:
+        """What it adds to a kernel's id, so that it is never taken for what ships."""
+        return {"SHIPPED": "", "DEBUG": "-progress", "TRACED": "-traced"}[self.name]
 
 
 @cache
@@ -42,15 +60,24 @@ def headers() -> Mapping[str, str]:
 
 
 @cache
+def traced_headers() -> Mapping[str, str]:
+    """``headers`` of a traced build: another file in the place of one, under its name, so that all
+    that ships and its hash stay as they are."""
+    folder = resources.files("kernels").joinpath("cuda", "traced")
+    ours = {f.name: f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".cuh")}
+    return MappingProxyType({**headers(), **ours})
+
+
+@cache
 def unit(name: str) -> str:
     """The text of a translation unit that ships as it is: COPIES, or, for tests only,
     ``never_ends.cu`` with the GEMM's entry that never returns."""
     return resources.files("kernels").joinpath("cuda", name).read_text("utf-8")
 
 
-def options(arch: str = ARCH, progress: bool = False) -> tuple[str, ...]:
-    """The compiler's options for an architecture; with ``progress``, of the debug build."""
-    return (f"--gpu-architecture={arch}", *OPTIONS, *([PROGRESS_OPTION] if progress else []))
+def options(arch: str = ARCH, variant: Variant = Variant.SHIPPED) -> tuple[str, ...]:
+    """The compiler's options for an architecture and a build."""
+    return (f"--gpu-architecture={arch}", *OPTIONS, *variant.value)
 
 
 def _digest(parts: Iterable[str]) -> str:
@@ -66,6 +93,13 @@ def _digest(parts: Iterable[str]) -> str:
 def source_hash(arch: str = ARCH) -> str:
     """SHA-256 over the headers, names and text, and the options: what a kernel is made from."""
     return _digest((*options(arch), *(x for item in headers().items() for x in item)))
+
+
+@cache
+def traced_hash(arch: str = ARCH) -> str:
+    """SHA-256 over the headers and options of a traced build."""
+    parts = (x for item in traced_headers().items() for x in item)
+    return _digest((*options(arch, Variant.TRACED), *parts))
 
 
 @cache

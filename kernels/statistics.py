@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -94,6 +95,23 @@ def median_interval(values: Sequence[float], confidence: float) -> tuple[float, 
         rank += 1
     rank = max(rank, 1)
     return ordered[rank - 1], ordered[count - rank]
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Spearman's: the correlation of two lists' ranks, equals at their mean rank.
+
+    Raises ValueError for fewer than two values, or where all of a list are equal.
+    """
+    one, other = (_ranks(np.asarray(values, dtype=float)) for values in (first, second))
+    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+        raise ValueError("ranks are compared of two values or more that differ")
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def _ranks(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    mean: np.ndarray[Any, Any] = np.cumsum(count) - (count - 1) / 2
+    return mean[place]
 
 
 def ratio_interval(

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     COMPILE_FAILED = "compile_failed"
     COMPILER_MISMATCH = "compiler_mismatch"
     LAUNCH_FAILED = "launch_failed"
+    TRACE_FAILED = "trace_failed"
     ILLEGAL = "illegal"
     OUT_OF_MEMORY = "out_of_memory"
     ENVIRONMENT = "environment"
@@ -58,6 +59,7 @@ _REASONS = {
     "GpuTaken": Reason.ENVIRONMENT,
     "CompilerMismatch": Reason.COMPILER_MISMATCH,
     "LaunchFailed": Reason.LAUNCH_FAILED,
+    "TraceUnreadable": Reason.TRACE_FAILED,
     "IllegalConfig": Reason.ILLEGAL,
     "InvalidProblem": Reason.ILLEGAL,
     "OutOfMemoryError": Reason.OUT_OF_MEMORY,
@@ -67,7 +69,7 @@ _REASONS = {
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
     """What to verify. ``seed`` None draws a fresh one; ``predicted_us`` is the model's time,
-    compared with the measured one; ``against`` as in ``worker.Task``."""
+    compared with the measured one; ``against`` and ``trace`` as in ``worker.Task``."""
 
     problem: Problem
     config: Config
@@ -75,6 +77,7 @@ class VerificationRequest:
     seed: int | None = None
     protocol: Protocol = VERIFY
     against: tuple[Config, ...] = ()
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class Verification:
     it was timed; the median lies between ``median_low_us`` and ``median_high_us``. ``copies``
     names the operands that a launch copies first, which is timed too. ``against`` is how the
     fastest of other configurations did beside this one (kernels.against.Against).
+    ``trace`` is the GPU's timeline over the model's (kernels.trace.trace_of).
     ``hang`` is where the debug build waits (kernels.hang.Hang) after a timeout.
     """
 
@@ -130,6 +134,7 @@ class Verification:
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
     against: dict[str, Any] | None = None
+    trace: dict[str, Any] | None = None
     hang: dict[str, Any] | None = None
 
     @property
@@ -178,6 +183,7 @@ def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
         seed=seed,
         protocol=request.protocol,
         against=request.against,
+        trace=request.trace,
     )
 
 

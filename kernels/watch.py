@@ -16,6 +16,7 @@ import numpy as np
 from kernels.hang import Hang, diagnose, ended, moving
 from kernels.launch_plan import LaunchPlan, plan_launch
 from kernels.progress import record_bytes, records_of
+from kernels.sources import Variant
 from solver.config import Config
 from solver.families import sm90_gemm as family
 from solver.problem import Problem
@@ -56,9 +57,9 @@ def watch(
     current = session()
     key = family.compile_key(config, problem.dtype, problem.kernel_layout)
     compiled = (
-        compile_kernel(key, progress=True)
+        compile_kernel(key, variant=Variant.DEBUG)
         if patched is None
-        else build_kernel(key, progress=True, patched=patched)
+        else build_kernel(key, variant=Variant.DEBUG, patched=patched)
     )
     kernel = LoadedKernel.load(compiled)
     plan = plan_launch(problem, config, current.sms if sms is None else min(sms, current.sms))

@@ -10,6 +10,8 @@ from typing import Any
 from kernels.against import AgainstTask, run_against
 from kernels.process import report
 from kernels.protocol import Protocol
+from kernels.trace import trace_of
+from kernels.trace_launch import TraceTask, launch_traced
 from solver.config import Config
 from solver.families.sm90_gemm_operands import copied_operands, memory_bytes
 from solver.problem import Problem
@@ -21,7 +23,8 @@ class Task:
 
     ``sms`` limits the CTAs; None: every SM of the device. ``check``: run both rounds of the
     numerical check first, and time only what passes. ``cublas``: interleave with cuBLAS.
-    ``against``: other configurations, the fastest of which is timed next to this one.
+    ``against``: other configurations, the fastest of which is timed next to this one. ``trace``:
+    run the traced build too, on every SM, and lay its timeline over the model's.
     """
 
     problem: Problem
@@ -33,6 +36,7 @@ class Task:
     check: bool = True
     cublas: bool = True
     against: tuple[Config, ...] = ()
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class TaskResult:
     microseconds, ``ratio_to_cublas`` is cuBLAS's time over ours, ``comparison`` names the
     library (or says why there is none), ``ratio_note`` why its interval is wide. ``copies``
     names the operands, a or b, that a launch copies first because TMA can't take them; its
-    time counts that. ``against`` is a ``kernels.against.Against`` where there were others.
+    time counts that. ``against`` is a ``kernels.against.Against`` where there were others,
+    ``trace`` what ``kernels.trace.trace_of`` made where one was asked for.
     """
 
     failure: str | None
@@ -78,6 +83,7 @@ class TaskResult:
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
     against: dict[str, Any] | None = None
+    trace: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result under its own field names."""
@@ -132,6 +138,9 @@ def run_task(task: Task) -> TaskResult:
     if task.against:
         report("comparing", others=len(task.against))
         facts["against"] = _against(task)
+    if task.trace:
+        traced = TraceTask(problem, config, task.device, task.protocol)
+        facts["trace"] = trace_of(traced, launch_traced(traced))
     return TaskResult(**facts)
 
 

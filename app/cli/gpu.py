@@ -12,6 +12,7 @@ from app.cli.documents import config_of, write_whole
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.host import check_memory, detect_host
+from app.timeline import timeline_svg, trace_words
 from app.verification import verify_here
 from kernels.compile import check_compiled, compile_kernel
 from kernels.verify import VerificationRequest, require_gpu
@@ -19,6 +20,7 @@ from solver.config import Config
 from solver.device import load_profile
 from solver.families import sm90_gemm
 from solver.problem import Problem
+from solver.report import problem_words
 
 DEADLINE_S = 120
 
@@ -45,6 +47,12 @@ def add_commands(commands: Any) -> None:
         default=DEADLINE_S,
         metavar="SECONDS",
         help=f"when a kernel that hangs is killed ({DEADLINE_S})",
+    )
+    verify_.add_argument(
+        "--trace", action="store_true", help="lay the GPU's own timeline over the model's"
+    )
+    verify_.add_argument(
+        "--trace-svg", metavar="FILE", type=Path, help="--trace, and write a picture of both there"
     )
     verify_.set_defaults(run=verify)
 
@@ -93,10 +101,18 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
         answer = _choose(arguments, problem, device)
         outcome = verify_here(
             VerificationRequest(
-                problem, Config.from_dict(answer["config"]), answer["predicted"]["time_us"]
+                problem,
+                Config.from_dict(answer["config"]),
+                answer["predicted"]["time_us"],
+                trace=arguments.trace or arguments.trace_svg is not None,
             ),
             deadline_s=arguments.deadline,
         )
     record = {**outcome.result, "config": answer["config"], "kernel": answer["kernel"]}
-    session.emit(record, lambda console: show_record(console, f"{outcome.status}", record))
+    trace = record["trace"]
+    if arguments.trace_svg is not None and trace is not None:
+        picture = timeline_svg(trace, problem_words(problem))
+        write_whole(arguments.trace_svg, picture.encode())
+    shown = record if trace is None else {**record, "trace": trace_words(trace)}
+    session.emit(record, lambda console: show_record(console, f"{outcome.status}", shown))
     return OK if outcome.status == "passed" else NEGATIVE

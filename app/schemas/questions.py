@@ -288,6 +288,9 @@ class VerificationRequest(ProblemRequest):
         max_length=AGAINST_MAX,
         description="other configurations: the fastest of them is timed next to this one",
     )
+    trace: bool = Field(
+        False, description="run a traced build too, and lay the GPU's timeline over the model's"
+    )
     priority: Literal["low", "normal", "high"] = Field(
         "normal",
         description="which of the jobs that wait goes first; those of one priority as accepted",

@@ -29,6 +29,7 @@ class VerificationJob(Shape):
     against: list[ConfigRequest] = Field(
         [], description="other configurations it is timed against; absent: none"
     )
+    trace: bool = Field(False, description="whether it is traced; absent: no")
     created_at: str
     started_at: str | None
     finished_at: str | None

@@ -87,7 +87,8 @@ many = schemathesis.openapi.from_dict(DOCUMENT, config=config(300, 50))
 JOB = "/v1/verifications/{verification_id}"
 KERNEL = "/v1/kernels/{kernel_id}"
 # No id that is made up is a job's, or a kernel's.
-MADE_UP = {f"GET {JOB}", f"DELETE {JOB}", f"GET {JOB}/events", f"GET {KERNEL}"}
+MADE_UP = {f"{m} {JOB}" for m in ("GET", "DELETE")} | {f"GET {KERNEL}"}
+MADE_UP |= {f"GET {JOB}/{part}" for part in ("events", "trace.svg")}
 SHARED = {"invalid-input", "unsatisfiable", "no-kernel-family"}
 
 

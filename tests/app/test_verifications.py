@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from fastapi.testclient import TestClient
@@ -19,12 +20,14 @@ from app.schemas.service import VerificationJob, VerificationPage
 from app.store.job import Job, Outcome
 from app.verification import request_of, run_verification
 from kernels.host import HostGpu
+from kernels.overlay import WAIT_PHASES
 from kernels.process import Worker
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest as Verification
 from solver.config import Config
 from solver.problem import Problem
 from tests.app.conftest import service
+from tests.app.traces import trace
 
 GIB = 2**30
 SMALL = {"m": 512, "n": 512, "k": 512}
@@ -359,3 +362,57 @@ def test_a_service_that_stops_takes_no_job_and_is_not_ready() -> None:
         assert "stopping" in refused.json()["detail"]
         ready = client.get("/readyz")
         assert (ready.status_code, ready.json()["gpu_worker"]) == (503, "stopped")
+
+
+# ---- traces
+
+
+def tracing(job: Job, turn: Turn) -> Outcome:
+    return Outcome("passed", None, {"median_us": 5.0, "trace": trace()})
+
+
+def test_a_trace_is_asked_for_kept_and_drawn() -> None:
+    with service(gpu(), tracing) as client:
+        response = client.post("/v1/verifications", json={**SMALL, "trace": True})
+        assert response.status_code == 202
+        assert VerificationJob.model_validate_json(response.content).trace is True
+        location = response.headers["location"]
+        body = ended(client, location)
+        assert body["result"]["trace"]["wait"]["by_phase"].keys() == set(WAIT_PHASES)
+        picture = client.get(f"{location}/trace.svg")
+        assert picture.status_code == 200
+        assert picture.headers["content-type"].startswith("image/svg+xml")
+        assert ElementTree.fromstring(picture.content).tag.endswith("svg")
+        assert "512 x 512 x 512" in picture.text
+
+
+def test_a_verification_without_a_trace_has_no_picture() -> None:
+    with service(gpu(), passing) as client:
+        response = client.post("/v1/verifications", json=SMALL)
+        assert "trace" not in response.json()
+        location = response.headers["location"]
+        assert ended(client, location)["status"] == "passed"
+        picture = client.get(f"{location}/trace.svg")
+        assert picture.status_code == 404
+        assert picture.headers["content-type"] == "application/problem+json"
+        assert picture.json()["detail"].endswith("is passed and has no trace")
+        assert client.get("/v1/verifications/none/trace.svg").status_code == 404
+        for wrong in ("yes", 1, None):
+            refused = client.post("/v1/verifications", json={**SMALL, "trace": wrong})
+            assert refused.status_code == 422
+            assert refused.json()["errors"][0]["field"] == "trace"
+
+
+def test_a_traced_job_is_run_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Verification] = []
+
+    def verify(given: Verification, *_: Any) -> Any:
+        ran.append(given)
+        return SimpleNamespace(status="passed", reason=None, to_dict=dict)
+
+    monkeypatch.setattr("app.verification.verify", verify)
+    turn = Turn(Worker(), 60, lambda report: None)
+    asked = Verification(Problem(**SMALL), Config("sm90_gemm", 64, 64, 64, 4), 5.0, trace=True)
+    for request in (asked, replace(asked, trace=False)):
+        run_verification(SimpleNamespace(request=request_of(request)), turn)  # type: ignore[arg-type]
+    assert ran == [asked, replace(asked, trace=False)]

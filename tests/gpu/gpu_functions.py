@@ -276,3 +276,19 @@ def stream_of_a_session_after_another() -> tuple[int, int]:
     with cp.cuda.Stream(non_blocking=True):
         pass
     return int(session().stream.ptr), int(cp.cuda.get_current_stream().ptr)
+
+
+def check_traced(problem: Problem, config: Config) -> str:
+    """What is wrong with the product of a traced build that keeps no records; empty where nothing
+    is."""
+    from kernels.checking import check_config
+    from kernels.compile import compile_kernel
+    from kernels.launch import LoadedKernel
+    from kernels.session import session
+    from kernels.sources import Variant
+
+    current = session()
+    key = family.compile_key(config, problem.dtype, problem.kernel_layout)
+    kernel = LoadedKernel.load(compile_kernel(key, variant=Variant.TRACED))
+    result = check_config(current, kernel, problem, config, current.sms, 11)
+    return "; ".join(result.details)

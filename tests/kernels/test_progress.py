@@ -24,7 +24,7 @@ from kernels.host import HostGpu
 from kernels.launch_plan import LaunchPlan, plan_launch
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.progress import RECORD, Place, record_bytes, records_of
-from kernels.sources import headers, instantiation, options
+from kernels.sources import Variant, headers, instantiation, options
 from kernels.verify import Reason, VerificationRequest, verify
 from kernels.waits import Walk
 from kernels.watch import watch
@@ -91,22 +91,23 @@ def test_there_is_a_record_of_16_bytes_for_every_warp_of_the_grid() -> None:
 
 
 def test_only_the_debug_build_keeps_records() -> None:
-    def stores(progress: bool) -> int:
-        chosen = options("compute_90a", progress)
+    def stores(variant: Variant) -> int:
+        chosen = options("compute_90a", variant)
         text = nvrtc.ptx("kernel.cu", instantiation(KEY), headers(), chosen)
         return text.count("st.volatile.global.v4.u32")
 
-    assert stores(progress=False) == 0
-    assert stores(progress=True) >= len(Place) - 2  # all but not started, and leaves
+    assert stores(Variant.SHIPPED) == 0
+    assert stores(Variant.DEBUG) >= len(Place) - 2  # all but not started, and leaves
 
 
 def test_the_debug_build_is_another_kernel_than_the_one_that_ships(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
-    shipped, debug = (compile_kernel(KEY, cache=cache, progress=p) for p in (False, True))
+    variants = (Variant.SHIPPED, Variant.DEBUG)
+    shipped, debug = (compile_kernel(KEY, cache=cache, variant=v) for v in variants)
     assert debug.kernel_id == f"{shipped.kernel_id}-progress"
     assert debug.cubin != shipped.cubin
-    for progress, kernel in ((False, shipped), (True, debug)):
-        again = compile_kernel(KEY, cache=cache, progress=progress)
+    for variant, kernel in zip(variants, (shipped, debug), strict=True):
+        again = compile_kernel(KEY, cache=cache, variant=variant)
         assert (again.from_cache, again.cubin) == (True, kernel.cubin)
 
 
@@ -115,7 +116,7 @@ def test_the_debug_build_may_spill(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path)
     with pytest.raises(CompileFailed, match="spills"):
         compile_kernel(key, cache=cache)
-    assert compile_kernel(key, cache=cache, progress=True).spill_bytes > 0
+    assert compile_kernel(key, cache=cache, variant=Variant.DEBUG).spill_bytes > 0
 
 
 # ---- what is said of them
@@ -165,7 +166,7 @@ def test_a_planted_hang_is_told_by_barrier_stage_and_warps(name: str) -> None:
 def test_what_the_gpu_tests_plant_is_in_the_source_and_compiles(name: str) -> None:
     plant = PLANTS[name]
     unit = instantiation(compile_key(plant.config, plant.problem.dtype, plant.problem.layout))
-    nvrtc.ptx("planted.cu", unit, plant.patched(), options("compute_90a", progress=True))
+    nvrtc.ptx("planted.cu", unit, plant.patched(), options("compute_90a", Variant.DEBUG))
 
 
 @pytest.mark.parametrize("chosen", CONFIGS)

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from kernels.protocol import BENCH, OVERSPENT, Protocol, finished, rotation_sets
-from kernels.statistics import Interval, median_interval, ratio_interval, summarise
+from kernels.statistics import (
+    Interval,
+    median_interval,
+    rank_correlation,
+    ratio_interval,
+    summarise,
+)
 
 L2_BYTES = 50 << 20
 
@@ -115,3 +121,16 @@ def test_an_unknown_cache_state_is_refused() -> None:
         Protocol(cache="tepid")
     with pytest.raises(ValueError, match="cold or warm"):
         replace(BENCH, cache="")
+
+
+def test_ranks_are_compared_whatever_the_values_are() -> None:
+    assert rank_correlation([1, 2, 3, 9], [0.1, 7, 8, 1e9]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    # Equals have their mean rank: (1.5, 1.5, 3) beside (1, 2, 3).
+    assert rank_correlation([5, 5, 6], [1, 2, 3]) == pytest.approx(3**0.5 / 2)
+
+
+@pytest.mark.parametrize(("first", "second"), [([1], [2]), ([1, 1], [1, 2]), ([1, 2], [3, 3])])
+def test_ranks_that_tell_nothing_are_refused(first: list[float], second: list[float]) -> None:
+    with pytest.raises(ValueError, match="that differ"):
+        rank_correlation(first, second)

@@ -22,6 +22,7 @@ from app.api.request_headers import (
     header_parameter,
 )
 from app.api.responses import json_response
+from app.errors import NotFound
 from app.host import check_memory
 from app.keys import Scope
 from app.problem_documents import (
@@ -39,6 +40,7 @@ from app.schemas.questions import VerificationRequest
 from app.schemas.service import VerificationJob, VerificationPage, VerificationPageQuery
 from app.store.job import Job
 from app.store.jobs import question_sha256
+from app.timeline import timeline_svg
 from app.verification import KIND, request_of
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest as Verification
@@ -49,6 +51,7 @@ from solver.errors import IllegalConfig, InvalidInput
 from solver.families import sm90_gemm_legality as legality
 from solver.problem import Problem
 from solver.question import Question
+from solver.report import problem_words
 
 router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_class=ParsedRoute)
 
@@ -88,7 +91,7 @@ async def submit(
     services.gpu.require_open()
     owner = caller.key_id
     # Members that a request need not have leave the digest of one without them as it was.
-    unset = {name for name in ("cache", "against") if name not in body.model_fields_set}
+    unset = {name for name in ("cache", "against", "trace") if name not in body.model_fields_set}
     sha256 = question_sha256(KIND, body.model_dump(exclude=unset))
     earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
@@ -117,6 +120,7 @@ async def submit(
                 answer["predicted"]["time_us"],
                 protocol=VERIFY.with_cache(body.cache),
                 against=others,
+                trace=body.trace,
             )
         ),
         sha256=sha256,
@@ -156,6 +160,32 @@ def page(
 def read(verification_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """`queued`, `running`, then `passed`, `failed` with a reason, or `cancelled`."""
     return json_response(services.jobs.get(verification_id, caller.owner).to_dict())
+
+
+class SvgResponse(Response):
+    """A picture."""
+
+    media_type = "image/svg+xml"
+
+
+@router.get(
+    "/{verification_id}/trace.svg",
+    response_class=SvgResponse,
+    response_description="Measured above predicted",
+    responses=problems(NOT_FOUND, UNAVAILABLE),
+    summary="The GPU's own timeline over the model's",
+)
+@needs(Scope.VERIFY)
+def trace_picture(verification_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """A picture of `result.trace.timeline`. 404 also for a verification without a trace: not asked
+    for, not there yet, or not reached because the verification failed.
+    """
+    job = services.jobs.get(verification_id, caller.owner)
+    trace = (job.result or {}).get("trace")
+    if trace is None:
+        raise NotFound(f"verification {job.id} is {job.status} and has no trace")
+    problem = Problem(**job.request["problem"])
+    return SvgResponse(timeline_svg(trace, problem_words(problem)))
 
 
 @router.delete(
