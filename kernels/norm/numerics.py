@@ -28,6 +28,7 @@ class NormFinding:
     reference_square: float = 0.0
     worst: float = 0.0
     guards_changed: int = 0
+    rel_limit: float = math.inf
 
     @property
     def rel_error(self) -> float:
@@ -36,8 +37,8 @@ class NormFinding:
 
     @property
     def right(self) -> bool:
-        """Nothing wrong and no guard touched."""
-        return not self.wrong and not self.guards_changed
+        """Nothing wrong, no guard touched, and not too far off in the mean."""
+        return not self.wrong and not self.guards_changed and self.rel_error <= self.rel_limit
 
 
 def check(

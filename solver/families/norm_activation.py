@@ -35,7 +35,7 @@ COPIES = ("bulk", "async", "vector")
 BARRIERS = ("mbarrier", "named")
 HOLDS = ("registers", "shared", "reload")
 STORES = ("vector", "bulk")
-SPLIT_REGISTERS = {(4, 12): (40, 152), (8, 8): (40, 208), (4, 4): (40, 208)}
+SPLIT_REGISTERS = {(4, 12): (56, 152), (8, 8): (56, 200), (4, 4): (56, 200)}
 """(producers, consumers): registers of a thread of each role once setmaxnreg has moved them; all
 threads are launched with 128."""
 SPLIT_LAUNCH_REGISTERS = 128
@@ -43,7 +43,7 @@ SPLIT_LAUNCH_REGISTERS = 128
 
 @dataclass(frozen=True, slots=True)
 class NormProblem:
-    """``rows`` rows of ``width`` elements: y = activation(normalised(x)·scale + shift), as ``dtype``.
+    """y = activation(normalised(x)·scale + shift) of ``rows`` rows of ``width`` elements.
 
     layer: normalised(x) = (x - mean) / sqrt(variance + eps); rms: x / sqrt(mean of squares + eps);
     each over its row. ``scale`` and ``shift`` have ``width`` elements of ``dtype``. ``degree`` is
