@@ -14,13 +14,13 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -53,8 +53,19 @@ def _compile(key: CompileKey) -> str | None:
     return None
 
 
-def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]:
-    """Compile every key in parallel; why those that failed did, by key name.
+class Named(Protocol):
+    """A compile key of any family."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def precompile(
+    keys: Sequence[Named], progress: Progress, build: Callable[[Any], str | None] = _compile
+) -> dict[str, str]:
+    """Compile every key into the cache, in parallel; why those that failed did, by key name.
+
+    ``build`` compiles one: None, or why it failed.
 
     Raises CompilerAbsent where there is no compiler.
     """
@@ -63,7 +74,7 @@ def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(os.cpu_count() or 1, len(keys)))
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = {pool.submit(_compile, key): key for key in keys}
+        waiting = {pool.submit(build, key): key for key in keys}
         for future in as_completed(waiting):
             try:
                 reason = future.result()

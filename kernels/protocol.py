@@ -88,6 +88,8 @@ REGRET = Protocol(replay_us=300.0, min_rounds=21, max_rounds=61, budget_ms=40.0)
 """Of a race in which all candidates run to its end. Replays of one kernel differ by about 1 %, so
 that the median of 21 paired ones is off by 0.3 % or less, small beside a regret of 1 to 3 %. CHOICE
 would not do: it drops a candidate after 5 rounds, and tells no more of it."""
+NORM = Protocol(warmup_ms=1.0, min_rounds=11, max_rounds=11, budget_ms=5000.0)
+"""Of races of norm_activation: some thirty candidates in turn, each replayed as often."""
 SUSTAINED = SustainedProtocol()
 
 

@@ -15,7 +15,7 @@ from kernels.norm.device import norm_profile
 from kernels.norm.launch import NormLaunch, loaded
 from kernels.norm.numerics import REL_ERROR_LIMIT, NormFinding, check
 from kernels.norm.plan import EPS, NormPlan, plan_norm
-from kernels.norm.reference import expected
+from kernels.norm.reference import Expected, expected
 from kernels.norm.run_case import Case
 from kernels.placed import Placed, place
 from kernels.process import report
@@ -67,16 +67,21 @@ class NormArrays:
         x, scale, shift, y = (a.address for a in (self.x, self.scale, self.shift, self.y))
         return NormLaunch(plan, function, x, scale, shift, y, eps)
 
-    def check(
-        self, finding: NormFinding, problem: NormProblem, rows: range, eps: float = EPS
-    ) -> None:
-        """Hold rows of y against the reference."""
+    def expected(self, problem: NormProblem, rows: slice, eps: float = EPS) -> Expected:
+        """The reference for rows of x."""
+        x, scale, shift = (
+            cp.ascontiguousarray(view)
+            for view in (self.x.view[rows], self.scale.view, self.shift.view)
+        )
+        return expected(cp, x, scale, shift, problem, eps)
+
+    def check(self, finding: NormFinding, problem: NormProblem, eps: float = EPS) -> None:
+        """Hold all of y against the reference."""
         step = max(1, CHUNK_ELEMENTS // problem.width)
-        for first in range(rows.start, rows.stop, step):
-            part = slice(first, min(first + step, rows.stop))
-            scale, shift = (cp.ascontiguousarray(a.view) for a in (self.scale, self.shift))
-            x, y = (cp.ascontiguousarray(a.view[part]) for a in (self.x, self.y))
-            wanted = expected(cp, x, scale, shift, problem, eps)
+        for first in range(0, problem.rows, step):
+            rows = slice(first, min(first + step, problem.rows))
+            wanted = self.expected(problem, rows, eps)
+            y = cp.ascontiguousarray(self.y.view[rows])
             check(cp, finding, y, wanted, problem.dtype, first)
 
 
@@ -133,7 +138,7 @@ def check_launch(
         elif bool((first != arrays.y.buffer).any()):
             finding.wrong += 1
             finding.first = "a launch gave other bits than the first"
-    arrays.check(finding, problem, range(problem.rows), eps)
+    arrays.check(finding, problem, eps)
     finding.guards_changed = arrays.y.surroundings_changed()
     return finding
 

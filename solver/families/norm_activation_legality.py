@@ -344,7 +344,7 @@ def _forms() -> Iterator[tuple[str, str, str, tuple[int, int, int]]]:
         yield "specialised", "bulk", "mbarrier", (1, consumers, 0)
     for producers, consumers in ((4, 12), (4, 4)):
         yield "specialised", "bulk", "mbarrier", (producers, consumers, 1)
-    for warps in (8, 16):
+    for warps in (4, 8, 16):
         for producers in (n for n in (1, 2, 4, 8) if 2 * n <= warps):
             consumers = warps - producers
             for copies, barrier in (
