@@ -36,10 +36,10 @@ def coefficients(degree: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def roundings(width: int) -> float:
     """Additions on the longest way of an element into its row's sums, each with one rounding: a
-    lane takes at most a 32nd of the row, in blocks of 64 elements, or in vectors of four and more
-    whose means and squares are brought together in three operations each; then 5 steps over lanes
-    and at most 32 over warps."""
-    return 64.0 + 37.0 + 3.0 * width / 128
+    lane takes at most a 32nd of the row (16 elements of a short one), in blocks of 64 elements, or
+    in vectors of four and more whose means and squares are brought together in three operations
+    each; then 5 steps over lanes and one for each of at most 32 warps."""
+    return min(64.0, 16 + width / 32) + 5 + min(32.0, width / 64) + 3.0 * width / 128
 
 
 def erf(xp: Any, x: Any) -> Any:
