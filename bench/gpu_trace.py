@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from bench.files import write
 from bench.trace_raw import Raw, load, save
 from bench.trace_sample import Traced, chosen
 from bench.trace_summary import result_of, row_of
-from kernels.bench import precompile
+from kernels.bench import compile_variant, precompile
 from kernels.process import Outcome, OutcomeKind
 from kernels.protocol import TRACE
 from kernels.sources import Variant, traced_hash
@@ -97,7 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tasks = list(dict.fromkeys(traced.task for traced in wanted))
     keys = {family.compile_key(t.config, t.problem.dtype, t.problem.kernel_layout) for t in tasks}
     with Progress(console=Console(stderr=True)) as progress:
-        precompile(sorted(keys), progress, (Variant.SHIPPED, Variant.TRACED))
+        precompile(
+            sorted(keys),
+            progress,
+            [partial(compile_variant, variant=v) for v in (Variant.SHIPPED, Variant.TRACED)],
+        )
     findings = TraceFindings(wanted)
     calls = [(task,) for task in tasks]
     code = record(options, facts, launch_traced, [calls], DEADLINE_S, findings)

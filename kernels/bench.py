@@ -14,13 +14,13 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -42,7 +42,12 @@ COMPILER_DIED = "the compiler's process died"
 """Why keys have no kernel that were waiting when some compilation killed its process."""
 
 
-def _compile(key: CompileKey, variant: Variant) -> str | None:
+def compile_shipped(key: CompileKey) -> str | None:
+    """Compile the kernel that ships into the cache; None, or why it failed."""
+    return compile_variant(key, Variant.SHIPPED)
+
+
+def compile_variant(key: CompileKey, variant: Variant) -> str | None:
     """Compile into the cache; None, or why it failed."""
     try:
         compile_kernel(key, variant=variant)
@@ -53,19 +58,30 @@ def _compile(key: CompileKey, variant: Variant) -> str | None:
     return None
 
 
+class Named(Protocol):
+    """A compile key of any family."""
+
+    @property
+    def name(self) -> str: ...
+
+
 def precompile(
-    keys: Sequence[CompileKey], progress: Progress, variants: Sequence[Variant] = (Variant.SHIPPED,)
+    keys: Sequence[Named],
+    progress: Progress,
+    builds: Sequence[Callable[[Any], str | None]] = (compile_shipped,),
 ) -> dict[str, str]:
-    """Compile every key in parallel, in each variant; why those that failed did, by key name.
+    """Compile every key into the cache, in parallel; why those that failed did, by key name.
+
+    Each of ``builds`` compiles one: None, or why it failed.
 
     Raises CompilerAbsent where there is no compiler.
     """
     failures: dict[str, str] = {}
-    bar = progress.add_task("compile", total=len(keys) * len(variants))
+    bar = progress.add_task("compile", total=len(keys) * len(builds))
     context = multiprocessing.get_context("spawn")
-    workers = max(1, min(os.cpu_count() or 1, len(keys) * len(variants)))
+    workers = max(1, min(os.cpu_count() or 1, len(keys) * len(builds)))
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = {pool.submit(_compile, key, variant): key for key in keys for variant in variants}
+        waiting = {pool.submit(build, key): key for key in keys for build in builds}
         for future in as_completed(waiting):
             try:
                 reason = future.result()

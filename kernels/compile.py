@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -20,6 +19,7 @@ from kernels.cache import KernelCache, default_cache
 from kernels.cubin import read_int32_array
 from kernels.errors import CacheUnwritable, CompileFailed, CompilerMismatch
 from kernels.launch_plan import ENTRY
+from kernels.ptxas import read_report
 from kernels.sources import (
     ARCH,
     COPIES,
@@ -43,13 +43,6 @@ from solver.problem import ELEMENT_BYTES
 
 SMEM_SYMBOL = "sm90_gemm_smem_bytes"
 _LOG = logging.getLogger(__name__)
-_ENTRIES = re.compile(r"Compiling entry function '(\w+)'")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_STATIC_SMEM = re.compile(r"(\d+) bytes smem")
-# ptxas' numbered remarks: C7508 setmaxnreg ignored, C7510 and C7512 wgmma serialised, C7602
-# too few registers. A kernel of this family earns none of them when it is right.
-_REMARK = re.compile(r"\((C\d{4})\) (.*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +98,6 @@ def _identity(key: CompileKey, arch: str, variant: Variant) -> dict[str, str]:
     }
 
 
-def _one(pattern: re.Pattern[str], log: str, name: str) -> re.Match[str]:
-    found = list(pattern.finditer(log))
-    if len(found) != 1:
-        raise CompileFailed(
-            name, f"ptxas' report has {len(found)} matches of {pattern.pattern!r}", log
-        )
-    return found[0]
-
-
-def _words(remark: re.Match[str]) -> str:
-    return f"ptxas {remark[1]}: {remark[2].strip()}"
-
-
 def build_kernel(
     key: CompileKey,
     arch: str = ARCH,
@@ -140,27 +120,17 @@ def build_kernel(
     if patched is not None:
         text = patched
     built = nvrtc.build(f"{name}.cu", source_text, text, options(arch, variant))
-    remark = _REMARK.search(built.log)
-    if not built.cubin:
-        lines = [line for line in built.log.splitlines() if "error" in line]
-        reason = _words(remark) if remark else (lines or ["the compiler gave no reason"])[0]
-        raise CompileFailed(name, reason, built.log)
-    entry = _one(_ENTRIES, built.log, name)[1]
-    if entry != ENTRY:
-        raise CompileFailed(name, f"the entry function is {entry}, not {ENTRY}", built.log)
-    frame = _one(_FRAME, built.log, name)
-    spill_bytes = int(frame[2]) + int(frame[3])
-    if remark and not spill_bytes and variant is not Variant.DEBUG:
-        raise CompileFailed(name, _words(remark), built.log)
-    static = _STATIC_SMEM.search(built.log)
+    report = read_report(name, built, ENTRY)
+    if report.remark and not report.spill_bytes and variant is not Variant.DEBUG:
+        raise CompileFailed(name, report.remark, built.log)
     return CompiledKernel(
         key=key,
         arch=arch,
         cubin=built.cubin,
-        registers=int(_one(_REGISTERS, built.log, name)[1]),
-        spill_bytes=spill_bytes,
-        stack_bytes=int(frame[1]),
-        static_smem_bytes=int(static[1]) if static else 0,
+        registers=report.registers,
+        spill_bytes=report.spill_bytes,
+        stack_bytes=report.stack_bytes,
+        static_smem_bytes=report.static_smem_bytes,
         smem_bytes_by_stages=read_int32_array(built.cubin, SMEM_SYMBOL) if source is None else (),
         nvrtc=nvrtc.version(),
         source_hash=source_hash(arch),
@@ -210,10 +180,10 @@ def compile_kernel(
     kernel = build_kernel(key, arch, variant=variant)
     if variant is Variant.SHIPPED:
         require_sound(kernel)
-    return replace(kernel, cache_note=_keep(store, identity, _to_payload(kernel)))
+    return replace(kernel, cache_note=keep(store, identity, _to_payload(kernel)))
 
 
-def _keep(store: KernelCache, identity: Mapping[str, str], payload: bytes) -> str:
+def keep(store: KernelCache, identity: Mapping[str, str], payload: bytes) -> str:
     """Store what was compiled; why that was not possible, or empty."""
     try:
         store.store(identity, payload)
@@ -242,7 +212,7 @@ def compile_copies(arch: str = ARCH, cache: KernelCache | None = None) -> bytes:
     built = nvrtc.build(COPIES, unit(COPIES), {}, options(arch))
     if not built.cubin:
         raise CompileFailed(identity["kernel_id"], "the compiler refused it", built.log)
-    _keep(store, identity, built.cubin)
+    keep(store, identity, built.cubin)
     return built.cubin
 
 

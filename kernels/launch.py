@@ -30,6 +30,65 @@ def address(array: Any) -> int:
     return int(array.data.ptr)
 
 
+class Loadable(Protocol):
+    """A cubin with one entry function, and the compiler's figures for it."""
+
+    @property
+    def cubin(self) -> bytes: ...
+    @property
+    def kernel_id(self) -> str: ...
+    @property
+    def registers(self) -> int: ...
+    @property
+    def stack_bytes(self) -> int: ...
+    @property
+    def static_smem_bytes(self) -> int: ...
+
+
+def load_function(compiled: Loadable, entry: str) -> Any:
+    """Load a cubin and hold the driver's own figures against the compiler's; the function, which
+    lives as long as the context does and may take all of a block's shared memory.
+
+    Raises LaunchFailed where the driver can't load it, CompilerMismatch where it sees other
+    registers, local memory or static shared memory than ptxas reported.
+    """
+    cp.cuda.runtime.free(0)  # makes the primary context current in this thread
+    image = np.frombuffer(compiled.cubin, np.uint8)
+    module = checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
+    function = checked("cuModuleGetFunction", driver.cuModuleGetFunction(module, entry.encode()))
+
+    def attribute(name: str) -> int:
+        member = getattr(_ATTRIBUTE, f"CU_FUNC_ATTRIBUTE_{name}")
+        return int(checked(name, driver.cuFuncGetAttribute(member, function)))
+
+    for name, expected in (
+        ("NUM_REGS", compiled.registers),
+        ("LOCAL_SIZE_BYTES", compiled.stack_bytes),
+        ("SHARED_SIZE_BYTES", compiled.static_smem_bytes),
+    ):
+        if attribute(name) != expected:
+            raise CompilerMismatch(
+                f"{compiled.kernel_id}: the driver reports {name} {attribute(name)}, "
+                f"the compiler {expected}; clear the kernel cache and compile it again"
+            )
+    # All that the device has: launches of one kernel differ in it, and each may come first.
+    device = checked("cuCtxGetDevice", driver.cuCtxGetDevice())
+    most = checked(
+        "the device's shared memory",
+        driver.cuDeviceGetAttribute(
+            driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            device,
+        ),
+    )
+    checked(
+        f"dynamic shared memory of {most} bytes",
+        driver.cuFuncSetAttribute(
+            function, _ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most
+        ),
+    )
+    return function
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
     """A cubin in the current context; the module lives as long as the context does."""
@@ -39,48 +98,8 @@ class LoadedKernel:
 
     @classmethod
     def load(cls, compiled: CompiledKernel) -> LoadedKernel:
-        """Load the cubin and hold the driver's own figures against the compiler's.
-
-        Raises LaunchFailed where the driver can't load it, CompilerMismatch where it sees
-        other registers, local memory or static shared memory than ptxas reported.
-        """
-        cp.cuda.runtime.free(0)  # makes the primary context current in this thread
-        image = np.frombuffer(compiled.cubin, np.uint8)
-        module = checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
-        function = checked(
-            "cuModuleGetFunction", driver.cuModuleGetFunction(module, ENTRY.encode())
-        )
-
-        def attribute(name: str) -> int:
-            member = getattr(_ATTRIBUTE, f"CU_FUNC_ATTRIBUTE_{name}")
-            return int(checked(name, driver.cuFuncGetAttribute(member, function)))
-
-        for name, expected in (
-            ("NUM_REGS", compiled.registers),
-            ("LOCAL_SIZE_BYTES", compiled.stack_bytes),
-            ("SHARED_SIZE_BYTES", compiled.static_smem_bytes),
-        ):
-            if attribute(name) != expected:
-                raise CompilerMismatch(
-                    f"{compiled.kernel_id}: the driver reports {name} {attribute(name)}, "
-                    f"the compiler {expected}; clear the kernel cache and compile it again"
-                )
-        # All that the device has: launches of one kernel differ in stages, and each may come first.
-        device = checked("cuCtxGetDevice", driver.cuCtxGetDevice())
-        most = checked(
-            "the device's shared memory",
-            driver.cuDeviceGetAttribute(
-                driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-                device,
-            ),
-        )
-        checked(
-            f"dynamic shared memory of {most} bytes",
-            driver.cuFuncSetAttribute(
-                function, _ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most
-            ),
-        )
-        return cls(compiled, function)
+        """``load_function`` of the GEMM's entry, and what it raises."""
+        return cls(compiled, load_function(compiled, ENTRY))
 
 
 class Workspace:

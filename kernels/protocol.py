@@ -90,6 +90,8 @@ that the median of 21 paired ones is off by 0.3 % or less, small beside a regret
 would not do: it drops a candidate after 5 rounds, and tells no more of it."""
 TRACE = Protocol(warmup_ms=3.0, replay_us=300.0, min_rounds=15, max_rounds=41, budget_ms=15.0)
 """Of many configurations in a row, each traced and timed beside the kernel that ships."""
+NORM = Protocol(warmup_ms=1.0, min_rounds=11, max_rounds=11, budget_ms=5000.0)
+"""Of races of norm_activation: some thirty candidates in turn, each replayed as often."""
 SUSTAINED = SustainedProtocol()
 
 

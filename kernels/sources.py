@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cache
 from importlib import resources
@@ -25,6 +25,7 @@ from solver.problem import is_k_major
 ARCH = "sm_90a"  # wgmma and setmaxnreg exist only with the "a"
 ELEMENTS = {"bf16": "Bf16", "fp16": "Fp16"}
 COPIES = "copy.cu"  # the kernels around a launch: aligned copies of operands, C = beta·C
+NORM_PREFIX = "norm_"  # of the norm_activation family's headers
 OPTIONS = ("--std=c++17", "-Xptxas=-v")
 ID_DIGITS = 12
 _ID = re.compile(
@@ -53,9 +54,14 @@ class Variant(Enum):
 
 @cache
 def headers() -> Mapping[str, str]:
-    """Include name to text, of every header that ships, sorted by name."""
+    """Include name to text, of every header of the GEMM, sorted by name."""
+    return headers_named(lambda name: not name.startswith(NORM_PREFIX))
+
+
+def headers_named(wanted: Callable[[str], bool]) -> Mapping[str, str]:
+    """Include name to text, of the headers that ship whose names are ``wanted``, sorted by name."""
     folder = resources.files("kernels").joinpath("cuda")
-    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".cuh"))
+    files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".cuh") and wanted(f.name))
     return MappingProxyType({name: folder.joinpath(name).read_text("utf-8") for name in files})
 
 
@@ -80,33 +86,34 @@ def options(arch: str = ARCH, variant: Variant = Variant.SHIPPED) -> tuple[str, 
     return (f"--gpu-architecture={arch}", *OPTIONS, *variant.value)
 
 
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
+def digest(parts: Iterable[str]) -> str:
+    """SHA-256 over texts, each with its length."""
+    made = hashlib.sha256()
     for part in parts:
         encoded = part.encode()
-        digest.update(len(encoded).to_bytes(8, "little"))
-        digest.update(encoded)
-    return digest.hexdigest()
+        made.update(len(encoded).to_bytes(8, "little"))
+        made.update(encoded)
+    return made.hexdigest()
 
 
 @cache
 def source_hash(arch: str = ARCH) -> str:
     """SHA-256 over the headers, names and text, and the options: what a kernel is made from."""
-    return _digest((*options(arch), *(x for item in headers().items() for x in item)))
+    return digest((*options(arch), *(x for item in headers().items() for x in item)))
 
 
 @cache
 def traced_hash(arch: str = ARCH) -> str:
     """SHA-256 over the headers and options of a traced build."""
     parts = (x for item in traced_headers().items() for x in item)
-    return _digest((*options(arch, Variant.TRACED), *parts))
+    return digest((*options(arch, Variant.TRACED), *parts))
 
 
 @cache
 def copy_hash(arch: str = ARCH) -> str:
     """SHA-256 over the text of COPIES and the options. Apart from ``source_hash``: registers and
     times of a kernel don't depend on it, times of a launch that copies operands do."""
-    return _digest((*options(arch), COPIES, unit(COPIES)))
+    return digest((*options(arch), COPIES, unit(COPIES)))
 
 
 def kernel_id(key: CompileKey, arch: str = ARCH) -> str:

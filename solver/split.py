@@ -4,7 +4,7 @@ By shape: a third of all (m, n, k), whatever the rest of a problem is. By config
 all forms of a configuration, whatever the problem: its tile and how CTAs share the work. A form is
 held out with every ring, warp and register count that it has, since these differ by less than the
 model errs, so that rows of one form would tell of one another. A row is held out where either says
-so; constants are fitted to the others alone.
+so; constants are fitted to the others alone. Of norm_activation, a quarter of the problems.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from solver.families.norm_activation import NormProblem
 from solver.problem import Problem
 
 SHAPE_PART = 3
 CONFIG_PART = 5
+NORM_PART = 4
 FORM = ("tile_m", "tile_n", "tile_k", "split_k", "cluster_m", "cluster_n")
 """The fields that make a configuration's form."""
 
@@ -40,6 +42,13 @@ def is_held_out(m: int, n: int, k: int) -> bool:
 def is_form_held_out(form: tuple[int, ...]) -> bool:
     """Whether a form, values of FORM in order, is one of the fifth that nothing is fitted to."""
     return _chosen("config " + "x".join(map(str, form)), CONFIG_PART)
+
+
+def is_norm_held_out(problem: NormProblem, warps_per_sm: int | None) -> bool:
+    """Whether a problem of norm_activation, with so many warps an SM (None: as many as fit), is one
+    of the quarter that nothing is fitted to, whatever its rows."""
+    words = (problem.width, problem.dtype, problem.norm, problem.activation, problem.degree)
+    return _chosen("norm " + "x".join(map(str, (*words, warps_per_sm or 0))), NORM_PART)
 
 
 def held_out_forms(columns: Mapping[str, Any]) -> Mask:

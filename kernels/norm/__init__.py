@@ -1,0 +1,1 @@
+"""The norm_activation family on the GPU: compile, plan, launch, check, measure."""

@@ -1,0 +1,306 @@
+"""The norm_activation family: rows normalised, scaled, shifted and transformed, in one kernel.
+
+What a problem and a configuration are, how rows come in chunks, and what a block takes. The CUDA
+sources are ``kernels/cuda/norm_*.cuh``; ``norm_activation_legality`` says what is legal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from solver.errors import IllegalConfig, InvalidProblem
+from solver.limits import check_choice, check_integer
+
+NAME = "norm_activation"
+
+WARP = 32
+WARPGROUP_WARPS = 4
+VECTOR_BYTES = 16
+MAX_ROWS = 2**31 - 1
+MAX_WIDTH = 65536
+MAX_ELEMENTS = 2**40
+MAX_DEGREE = 1024
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+NORMS = ("layer", "rms")
+ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "poly")
+BATCH = 8  # elements that a lane transforms together (norm_math.cuh)
+WORDS_MAX = 64  # registers of a lane that hold its share of a row
+VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
+BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
+
+KINDS = ("plain", "strong", "ring", "specialised")
+COPIES = ("bulk", "async", "vector")
+BARRIERS = ("mbarrier", "named")
+HOLDS = ("registers", "shared", "reload")
+STORES = ("vector", "bulk")
+SPLIT_REGISTERS = {(4, 12): (56, 152), (8, 8): (56, 200), (4, 4): (56, 200)}
+"""(producers, consumers): registers of a thread of each role once setmaxnreg has moved them; all
+threads are launched with 128."""
+SPLIT_LAUNCH_REGISTERS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class NormProblem:
+    """y = activation(normalised(x)·scale + shift) of ``rows`` rows of ``width`` elements.
+
+    layer: normalised(x) = (x - mean) / sqrt(variance + eps); rms: x / sqrt(mean of squares + eps);
+    each over its row. ``scale`` and ``shift`` have ``width`` elements of ``dtype``. ``degree`` is
+    poly's: y = s·Σ c_k (s/8)^k for k = 0 to degree, s within ±8, c_k = (-1)^k / (k+1)²; 0 with the
+    others.
+
+    Raises InvalidProblem for a value outside the limits, naming the field.
+    """
+
+    rows: int
+    width: int
+    dtype: str = "fp32"
+    norm: str = "layer"
+    activation: str = "gelu"
+    degree: int = 0
+
+    def __post_init__(self) -> None:
+        check_integer("rows", self.rows, 0, MAX_ROWS, error=InvalidProblem)
+        check_integer("width", self.width, 1, MAX_WIDTH, error=InvalidProblem)
+        for field, choices in (
+            ("dtype", tuple(ELEMENT_BYTES)),
+            ("norm", NORMS),
+            ("activation", ACTIVATIONS),
+        ):
+            check_choice(field, getattr(self, field), choices, InvalidProblem)
+        most = MAX_DEGREE if self.activation == "poly" else 0
+        words = f"{most}" if most else f"0 unless activation is poly ({self.activation})"
+        check_integer("degree", self.degree, 0, most, high_words=words, error=InvalidProblem)
+        if self.rows * self.width > MAX_ELEMENTS:
+            raise InvalidProblem(
+                "rows", f"rows*width must be at most 2^40, got {self.rows * self.width}"
+            )
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row; rows follow one another without gaps."""
+        return self.width * self.element_bytes
+
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes that a launch must read and write: x, y, scale and shift."""
+        return 2 * (self.rows + 1) * self.row_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields under their own names."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NormConfig:
+    """A kernel of the family and how it is launched. Field order is the last tie-break.
+
+    kind            plain: a warp for each row, three passes over memory; strong: the row in
+                    registers; ring: like warps that fill rings of their own; specialised:
+                    producer warps, first in the block, fill the rings of the consumers
+    consumers       warps that compute: all of the block but ``producers``
+    producers       of specialised: warps that load (bulk: one thread of the first)
+    groups          of ring and specialised: consumers in so many groups, each with its own
+                    ring and its own chunks
+    team            warps that share a row
+    vector_bytes    what a lane of plain and strong loads at a time
+    copies          how slots are filled: one thread's bulk copies, asynchronous copies of 16
+                    bytes, or loads and stores by producer warps
+    barrier         what producers and consumers meet at
+    depth           slots of each group's ring
+    chunk_bytes     of a slot at most: whole rows where one fits in, else a part of one
+    hold            where a row waits between its statistics and its transformation: registers;
+                    shared: in its slots; reload: its chunks come twice (plain reads memory again)
+    stores          by vectors of lanes, or by bulk copies from the slots
+    rounds          units of work that each team (plain, strong) or group takes before its block
+                    ends; 0: persistent
+    blocks_per_sm   blocks that must fit in an SM by their registers
+    register_split  1: registers move from producers to consumers with setmaxnreg
+    """
+
+    kind: str
+    consumers: int
+    producers: int = 0
+    groups: int = 1
+    team: int = 1
+    vector_bytes: int = VECTOR_BYTES
+    copies: str = "bulk"
+    barrier: str = "mbarrier"
+    depth: int = 0
+    chunk_bytes: int = 0
+    hold: str = "registers"
+    stores: str = "vector"
+    rounds: int = 1
+    blocks_per_sm: int = 1
+    register_split: int = 0
+
+    @property
+    def has_ring(self) -> bool:
+        """Whether chunks come through shared memory."""
+        return self.kind in ("ring", "specialised")
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.producers + self.consumers
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.warps * WARP
+
+    @property
+    def group_warps(self) -> int:
+        """Consumer warps of a group."""
+        return self.consumers // self.groups
+
+    @property
+    def teams(self) -> int:
+        """Rows that a group (with a ring) or a block works on at a time."""
+        return self.group_warps // self.team
+
+    @property
+    def register_limit(self) -> int:
+        """Registers of a thread beyond which ``blocks_per_sm`` blocks of 65,536 don't fit."""
+        return min(255, 65536 // (self.threads * self.blocks_per_sm) // 8 * 8)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields under their own names."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> NormConfig:
+        """A configuration from its own field names.
+
+        Raises IllegalConfig for an unknown or missing field or a value of the wrong type.
+        """
+        types = {f.name: str if f.type == "str" else int for f in fields(cls)}
+        for name, value in values.items():
+            if name not in types:
+                raise IllegalConfig(
+                    name, f"is no configuration field; there are {', '.join(types)}"
+                )
+            if type(value) is not types[name]:
+                raise IllegalConfig(
+                    name, f"must be {types[name].__name__}, got {type(value).__name__}"
+                )
+        for name in ("kind", "consumers"):
+            if name not in values:
+                raise IllegalConfig(name, "is required")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How a problem's rows come to a configuration with a ring.
+
+    rows_per_unit    whole rows of a slot, or 1
+    chunks_per_unit  1, or how many chunks a row comes in
+    slot_bytes       shared memory of a slot
+    """
+
+    rows_per_unit: int
+    chunks_per_unit: int
+    slot_bytes: int
+
+
+def chunking(problem: NormProblem, config: NormConfig) -> Chunking:
+    """Whole rows as many as fit in ``chunk_bytes``, of which every team has as many where there are
+    enough; a row that doesn't fit in comes in chunks of exactly that (the last may be shorter)."""
+    row = problem.row_bytes
+    if row > config.chunk_bytes:
+        return Chunking(1, -(-row // config.chunk_bytes), config.chunk_bytes)
+    rows = config.chunk_bytes // row
+    if rows > config.teams:
+        rows -= rows % config.teams
+    return Chunking(rows, 1, rows * row)
+
+
+def vectors_of(problem: NormProblem, config: NormConfig) -> int:
+    """Vectors of a lane that hold its share of a row in registers; 1 where they don't."""
+    if config.hold != "registers":
+        return 1
+    size = VECTOR_BYTES if config.has_ring else config.vector_bytes
+    step_bytes = size * WARP * config.team
+    if config.has_ring and problem.row_bytes > config.chunk_bytes:
+        return chunking(problem, config).chunks_per_unit * chunk_vectors_of(problem, config)
+    return whole_vectors(-(-problem.row_bytes // step_bytes), size // problem.element_bytes)
+
+
+def whole_vectors(least: int, elements: int) -> int:
+    """The least of VECTOR_STEPS from ``least`` on that makes whole batches of BATCH elements, with
+    vectors of so many each; ``least`` itself where there is none."""
+    for count in VECTOR_STEPS:
+        if count >= least and (count * elements < BATCH or count * elements % BATCH == 0):
+            return count
+    return least
+
+
+def chunk_vectors_of(problem: NormProblem, config: NormConfig) -> int:
+    """Vectors of a lane's share of a chunk; 0 where chunks are of whole rows."""
+    if not config.has_ring or problem.row_bytes <= config.chunk_bytes:
+        return 0
+    return max(1, config.chunk_bytes // (VECTOR_BYTES * WARP * config.team))
+
+
+def words_of(problem: NormProblem, config: NormConfig) -> int:
+    """Registers of a lane that hold its share of a row."""
+    if config.hold != "registers":
+        return 0
+    size = VECTOR_BYTES if config.has_ring else config.vector_bytes
+    return vectors_of(problem, config) * max(1, size // 4)
+
+
+def smem_bytes(problem: NormProblem, config: NormConfig) -> int:
+    """Dynamic shared memory of a block: slots, a slot's barriers, and scratch of teams."""
+    teams = config.groups * config.teams if config.has_ring else config.teams
+    scratch = teams * 2 * config.team * 4 if config.team > 1 else 0
+    if not config.has_ring:
+        return scratch
+    barriers = BARRIER_PAIR_BYTES if config.barrier == "mbarrier" else 0
+    slot = chunking(problem, config).slot_bytes
+    return config.groups * config.depth * (slot + barriers) + scratch
+
+
+def named_barriers(config: NormConfig) -> int:
+    """Named barriers of a block besides the whole block's, 0."""
+    teams = config.groups * config.teams if config.has_ring else config.teams
+    slots = 2 * config.groups * config.depth if config.barrier == "named" else 0
+    return (teams if config.team > 1 else 0) + (slots if config.has_ring else 0)
+
+
+def units_of(problem: NormProblem, config: NormConfig) -> int:
+    """Units of work of a launch: as many rows as a block's teams take at once, or a ring's."""
+    rows = chunking(problem, config).rows_per_unit if config.has_ring else config.teams
+    return -(-problem.rows // rows)
+
+
+def resident_blocks(config: NormConfig, registers: int, block_smem_bytes: int, sm: SmLimits) -> int:
+    """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none."""
+    by_registers = sm.registers // (-(-registers * WARP // 256) * 256 * config.warps)
+    by_smem = sm.smem_bytes // (block_smem_bytes + BLOCK_SMEM_BYTES)
+    return min(sm.blocks, sm.threads // config.threads, by_registers, by_smem)
+
+
+@dataclass(frozen=True, slots=True)
+class SmLimits:
+    """What an SM holds: threads, registers, shared memory (bytes) and blocks."""
+
+    threads: int
+    registers: int
+    smem_bytes: int
+    blocks: int = 32
+
+
+def reserved_for(blocks: int, own_smem_bytes: int, sm_smem_bytes: int) -> int | None:
+    """Shared memory that a block must take besides its own so that exactly ``blocks`` fit in an SM
+    by it; None where fewer fit already."""
+    each = sm_smem_bytes // blocks - BLOCK_SMEM_BYTES
+    each -= each % 128
+    return None if own_smem_bytes > each else each - own_smem_bytes
