@@ -58,7 +58,7 @@ def launched(one: Traced, pace: Pace, ratio: float = 1.01) -> TracedLaunches:
     plan = plan_launch(one.task.problem, one.task.config, H200)
     truth = pace.play(plan, 0)
     stripes = stripes_of(plan, 0, truth)
-    ctas = tuple(CriticalCta(0, 7, 1755.0, truth.done, stripes[:, :200]) for _ in range(3))
+    ctas = tuple(CriticalCta(0, 7, 1755.0, "timer", truth.done, stripes[:, :200]) for _ in range(3))
     return TracedLaunches("id", 0, 132, 10.0, 10.0 * ratio, ratio, 1.0, 1.02, 15, None, ctas)
 
 
