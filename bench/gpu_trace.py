@@ -11,6 +11,7 @@ result anew, without a GPU.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -44,13 +45,13 @@ class TraceFindings:
     def __init__(self, wanted: Sequence[Traced]) -> None:
         self._wanted = {traced.task: traced for traced in wanted if traced.role == "sample"}
         self._shown = [traced for traced in wanted if traced.role != "sample"]
-        self._failed: list[dict[str, Any]] = []
+        self.rows_failed: list[dict[str, Any]] = []
         self.raw: Raw = []
 
     @property
     def failed(self) -> int:
         """Configurations that gave no trace."""
-        return len(self._failed)
+        return len(self.rows_failed)
 
     def add(self, arguments: tuple[Any, ...], outcome: Outcome) -> None:
         """Take in the outcome of one ``launch_traced``."""
@@ -60,7 +61,9 @@ class TraceFindings:
                 self.raw.append((traced, outcome.value))
             else:
                 reason, details = failure_of(outcome)
-                self._failed.append({**traced.to_dict(), "reason": str(reason), "details": details})
+                self.rows_failed.append(
+                    {**traced.to_dict(), "reason": str(reason), "details": details}
+                )
 
     def _of(self, task: TraceTask) -> list[Traced]:
         sample = [self._wanted[task]] if task in self._wanted else []
@@ -68,7 +71,7 @@ class TraceFindings:
 
     def to_dict(self) -> dict[str, Any]:
         """The rows and what they come to."""
-        return made_of(self.raw, self._failed)
+        return made_of(self.raw, self.rows_failed)
 
 
 def made_of(raw: Raw, failed: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -107,17 +110,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     calls = [(task,) for task in tasks]
     code = record(options, facts, launch_traced, [calls], DEADLINE_S, findings)
     if options.raw is not None:
-        save(options.raw, {**facts, "seed": options.seed, "complete": not findings.failed},
-             findings.raw)  # fmt: skip
+        beside = json.loads(options.out.read_text("utf-8"))
+        about = {name: beside[name] for name in (*facts, "seed", "complete", "elapsed_s")}
+        save(options.raw, about, findings.raw, findings.rows_failed)
     return code
 
 
 def _again(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     try:
-        facts, raw = load(options.read)
+        facts, raw, failed = load(options.read)
     except InvalidInput as error:
         parser.error(str(error))
-    write(options.out, facts | made_of(raw))
+    write(options.out, facts | made_of(raw, failed))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.trace_sample import Traced
+from bench.trace_summary import Row
 from kernels.protocol import Protocol
 from kernels.trace_launch import CriticalCta, TracedLaunches, TraceTask
 from solver.config import Config
@@ -21,8 +23,9 @@ _FIGURES = tuple(f.name for f in fields(TracedLaunches) if f.name != "ctas")
 _CTA = tuple(f.name for f in fields(CriticalCta) if f.name != "stripes")
 
 
-def save(path: Path, facts: dict[str, Any], raw: Raw) -> None:
-    """Write launches with ``facts`` about where they ran: an archive of arrays (.npz)."""
+def save(path: Path, facts: dict[str, Any], raw: Raw, failed: Sequence[Row] = ()) -> None:
+    """Write launches with ``facts`` about where they ran, and the rows of configurations that
+    ``failed``: an archive of arrays (.npz)."""
     rows: list[dict[str, Any]] = []
     arrays: dict[str, Any] = {}
     for row, (traced, launched) in enumerate(raw):
@@ -42,20 +45,23 @@ def save(path: Path, facts: dict[str, Any], raw: Raw) -> None:
         for place, cta in enumerate(launched.ctas):
             arrays[f"{row}_{place}"] = cta.stripes
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = np.frombuffer(json.dumps({"facts": facts, "rows": rows}).encode(), np.uint8)
+    about = np.frombuffer(
+        json.dumps({"facts": facts, "rows": rows, "failed": failed}).encode(), np.uint8
+    )
     with path.open("wb") as file:
         np.savez_compressed(file, about=about, **arrays)
 
 
-def load(path: Path) -> tuple[dict[str, Any], Raw]:
+def load(path: Path) -> tuple[dict[str, Any], Raw, list[Row]]:
     """What ``save`` wrote. Raises InvalidInput (field ``read``) for another file."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             about = json.loads(archive["about"].tobytes())
-            return about["facts"], [
+            raw = [
                 (_traced(row), _launched(row, place, archive))
                 for place, row in enumerate(about["rows"])
             ]
+            return about["facts"], raw, about["failed"]
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput("read", f"{path} holds no traced launches: {error!r}") from error
 

@@ -43,6 +43,7 @@ def trace_of(task: TraceTask, launched: TracedLaunches) -> dict[str, Any]:
         "cta": critical.cta,
         "sm": critical.sm,
         "clock_mhz": round(critical.clock_mhz, 1),
+        "clock_from": critical.clock_from,
         "units": steps.units,
         "dropped": steps.dropped,
         "span": {

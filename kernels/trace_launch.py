@@ -38,11 +38,13 @@ class TraceTask:
 @dataclass(frozen=True, slots=True)
 class CriticalCta:
     """The CTA of one launch that took the longest from its first load on: ``span`` cycles at
-    ``clock_mhz``. ``stripes``: its warps' records, (warps, R), as far as any kept some."""
+    ``clock_mhz``, which is by the device's timer, or, where ``clock_from`` is ``nvml``, what the
+    driver read. ``stripes``: its warps' records, (warps, R), as far as any kept some."""
 
     cta: int
     sm: int
     clock_mhz: float
+    clock_from: str
     span: int
     stripes: Words
 
@@ -118,12 +120,16 @@ def launch_traced(task: TraceTask) -> TracedLaunches:
     for _ in range(LAUNCHES):
         # Both are enqueued before either is read: the clock between them is a busy GPU's.
         before, last = [read_heads(plan, cp.asnumpy(x)) for x in [replay() for _ in range(2)]]
-        cta = int(np.argmax(last.span))
+        cta, timed = int(np.argmax(last.span)), clock_mhz(before, last)
+        clock = measured.clock_after.sm_clock_mhz if timed is None else timed
+        if clock is None:
+            raise TraceUnreadable("neither the device's timer nor its driver tells the SM clock")
         ctas.append(
             CriticalCta(
                 cta,
                 int(last.sm[cta]),
-                clock_mhz(before, last),
+                clock,
+                "nvml" if timed is None else "timer",
                 int(last.span[cta]),
                 cp.asnumpy(records[cta, :, : int(last.room[cta])]),
             )

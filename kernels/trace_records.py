@@ -91,17 +91,20 @@ def read_heads(plan: LaunchPlan, heads: Words) -> Heads:
     )
 
 
-def clock_mhz(before: Heads, after: Heads) -> float:
-    """The SMs' clock between two launches: the median over SMs that had a CTA of both.
+def clock_mhz(before: Heads, after: Heads) -> float | None:
+    """The SMs' clock between two launches: the median over SMs that had a CTA of both; None where
+    no SM had, as small grids find others free.
 
     Raises TraceUnreadable where no time went by.
     """
     at = {int(sm): place for place, sm in enumerate(before.sm)}
     pairs = [(at[int(sm)], place) for place, sm in enumerate(after.sm) if int(sm) in at]
+    if not pairs:
+        return None
     first, last = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
     cycles = after.clock[last] - before.clock[first]
     nanoseconds = after.time_ns[last] - before.time_ns[first]
-    if not len(pairs) or (nanoseconds <= 0).any():
+    if (nanoseconds <= 0).any():
         raise TraceUnreadable("the device's timer stood still between two launches")
     return float(np.median(cycles / nanoseconds) * 1e3)
 

@@ -58,7 +58,7 @@ def launched(one: Traced, pace: Pace, ratio: float = 1.01) -> TracedLaunches:
     plan = plan_launch(one.task.problem, one.task.config, H200)
     truth = pace.play(plan, 0)
     stripes = stripes_of(plan, 0, truth)
-    ctas = tuple(CriticalCta(0, 7, 1755.0, truth.done, stripes[:, :200]) for _ in range(3))
+    ctas = tuple(CriticalCta(0, 7, 1755.0, "timer", truth.done, stripes[:, :200]) for _ in range(3))
     return TracedLaunches("id", 0, 132, 10.0, 10.0 * ratio, ratio, 1.0, 1.02, 15, None, ctas)
 
 
@@ -155,13 +155,16 @@ def test_a_configuration_that_could_not_be_run_is_a_row_with_a_reason() -> None:
 def test_what_launches_recorded_is_kept_and_read_again(tmp_path: Path) -> None:
     file, out = tmp_path / "raw.npz", tmp_path / "out.json"
     rows = raw()
-    save(file, FACTS, rows)
-    facts, again = load(file)
-    assert facts == FACTS
+    failed = [{**rows[0][0].to_dict(), "reason": "timeout", "details": "killed"}]
+    save(file, FACTS, rows, failed)
+    facts, again, still_failed = load(file)
+    assert (facts, still_failed) == (FACTS, failed)
     assert [one for one, _ in again] == [one for one, _ in rows]
     assert made_of(again) == made_of(rows)
     assert gpu_trace.main(["--read", str(file), "--out", str(out)]) == 0
-    assert json.loads(out.read_text("utf-8")) == json.loads(json.dumps(FACTS | made_of(rows)))
+    assert json.loads(out.read_text("utf-8")) == json.loads(
+        json.dumps(FACTS | made_of(rows, failed))
+    )
 
 
 def test_a_file_without_launches_is_refused(
@@ -210,6 +213,8 @@ def test_a_run_compiles_both_builds_traces_all_and_keeps_what_was_recorded(
         findings = more[-1]
         for (task,) in batches[0]:
             findings.add((task,), Outcome(OutcomeKind.OK, 1.0, value=answers[task]))
+        beside = {**facts, "seed": 1, "complete": True, "elapsed_s": 9.0}
+        options.out.write_text(json.dumps(beside), "utf-8")
         return 0
 
     monkeypatch.setattr(gpu_trace, "chosen", lambda *_: wanted)
@@ -223,7 +228,8 @@ def test_a_run_compiles_both_builds_traces_all_and_keeps_what_was_recorded(
     file = tmp_path / "raw.npz"
     assert gpu_trace.main(arguments(tmp_path, str(TRUTH), "--raw", str(file))) == 0
     assert compiled == ["SHIPPED", "TRACED"]
-    assert len(load(file)[1]) == len(wanted)
+    facts, again, failed = load(file)
+    assert (facts["complete"], len(again), failed) == (True, len(wanted), [])
 
 
 # ---- what is shown

@@ -263,6 +263,8 @@ def test_heads_tell_the_clock_and_the_cta_that_took_the_longest() -> None:
     assert after.sm.tolist() == list(range(5))
     with pytest.raises(TraceUnreadable, match="stood still"):
         clock_mhz(before, before)
+    elsewhere = replace(after, sm=after.sm + 5)
+    assert clock_mhz(before, elsewhere) is None
 
 
 def test_a_launch_that_kept_nothing_is_no_trace() -> None:
@@ -409,7 +411,7 @@ def launched(task: TraceTask, *paces: Pace) -> TracedLaunches:
     ctas = []
     for pace in paces:
         truth = pace.play(plan, 0)
-        ctas.append(CriticalCta(0, 7, CLOCK_MHZ, truth.done, stripes_of(plan, 0, truth)))
+        ctas.append(CriticalCta(0, 7, CLOCK_MHZ, "timer", truth.done, stripes_of(plan, 0, truth)))
     return TracedLaunches("id", 0, 132, 10.0, 10.2, 1.02, 1.01, 1.03, 15, None, tuple(ctas))
 
 

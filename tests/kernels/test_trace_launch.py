@@ -43,6 +43,7 @@ class Gpu:
 
     plan: LaunchPlan
     wrong: bool = False
+    wanders: bool = False
     now: int = 10**10
     log: list[str] = field(default_factory=list)
     records: Any = None
@@ -64,7 +65,8 @@ class Gpu:
         for cta in range(self.plan.grid):
             late = 100 + 10 * launch if cta == 11 else 0
             truth = Pace(400, 900 + late, 500, 3000).play(self.plan, cta)
-            self.records[cta] = stripes_of(self.plan, cta, truth, self.now, sm=cta)
+            sm = cta + (1000 * launch if self.wanders else 0)
+            self.records[cta] = stripes_of(self.plan, cta, truth, self.now, sm=sm)
 
 
 Play = Callable[..., Gpu]
@@ -72,8 +74,8 @@ Play = Callable[..., Gpu]
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    def arrange(wrong: bool = False, flush: bool = False) -> Gpu:
-        gpu = Gpu(plan_launch(PROBLEM, CONFIG, 132), wrong)
+    def arrange(wrong: bool = False, flush: bool = False, wanders: bool = False) -> Gpu:
+        gpu = Gpu(plan_launch(PROBLEM, CONFIG, 132), wrong, wanders)
         gpu.log = []
         session = SimpleNamespace(sms=132, flush_l2=lambda multiple: gpu.log.append("flush"))
         c = SimpleNamespace(lines=gpu.output, view=gpu.output)
@@ -94,7 +96,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             assert flushed is flush
             timings = tuple(Timing(us, us, us, 15, 1, us, us) for us in (50.0, 50.5))
             ratio = RatioInterval(1.01, 1.005, 1.015, 15, None)
-            return SimpleNamespace(timings=timings, ratio=ratio)
+            clock = SimpleNamespace(sm_clock_mhz=1755)
+            return SimpleNamespace(timings=timings, ratio=ratio, clock_after=clock)
 
         fake = SimpleNamespace(zeros=gpu.zeros, uint64=np.uint64, asnumpy=np.copy)
         monkeypatch.setitem(sys.modules, "cupy", fake)
@@ -135,9 +138,17 @@ def test_the_critical_cta_of_several_launches_is_read_with_its_clock(play: Play)
         late = 100 + 10 * (2 * number + 2)
         assert (critical.cta, critical.sm) == (11, 11)
         assert critical.clock_mhz == pytest.approx(1000.0 * CLOCK_GHZ)
+        assert critical.clock_from == "timer"
         assert critical.span == Pace(400, 900 + late, 500, 3000).play(gpu.plan, 11).done
         # 2 units of 12 products and a store each, and what precedes them.
         assert critical.stripes.shape == (gpu.plan.warps, 4 + 2 * 13)
+
+
+def test_where_no_sm_had_both_launches_the_clock_is_the_drivers(play: Play) -> None:
+    play(wanders=True)
+    found = launch_traced(TASK)
+    assert {(cta.clock_mhz, cta.clock_from) for cta in found.ctas} == {(1755, "nvml")}
+    assert trace_of(TASK, found)["clock_from"] == "nvml"
 
 
 def test_what_was_read_is_laid_over_the_model(play: Play) -> None:
