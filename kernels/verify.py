@@ -67,7 +67,8 @@ _REASONS = {
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
     """What to verify. ``seed`` None draws a fresh one; ``predicted_us`` is the model's time,
-    compared with the measured one; ``against`` as in ``worker.Task``."""
+    compared with the measured one; ``against`` as in ``worker.Task``. ``alternatives`` are raced
+    against it, each with its predicted µs. ``picked``: the configuration is the solver's pick."""
 
     problem: Problem
     config: Config
@@ -75,6 +76,8 @@ class VerificationRequest:
     seed: int | None = None
     protocol: Protocol = VERIFY
     against: tuple[Config, ...] = ()
+    alternatives: tuple[tuple[Config, float], ...] = ()
+    picked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,9 @@ class Verification:
     cuBLAS's time over ours, between ``ratio_low`` and ``ratio_high``. ``protocol`` says how
     it was timed; the median lies between ``median_low_us`` and ``median_high_us``. ``copies``
     names the operands that a launch copies first, which is timed too. ``against`` is how the
-    fastest of other configurations did beside this one (kernels.against.Against).
+    fastest of other configurations did beside this one (kernels.against.Against), ``contest`` how
+    it and its alternatives did in a race (kernels.contest.Contest), each with its configuration and
+    predicted time.
     ``hang`` is where the debug build waits (kernels.hang.Hang) after a timeout.
     """
 
@@ -130,6 +135,7 @@ class Verification:
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
     against: dict[str, Any] | None = None
+    contest: dict[str, Any] | None = None
     hang: dict[str, Any] | None = None
 
     @property
@@ -178,6 +184,7 @@ def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
         seed=seed,
         protocol=request.protocol,
         against=request.against,
+        alternatives=tuple(config for config, _ in request.alternatives),
     )
 
 
@@ -198,7 +205,8 @@ def verify(
     gpu, device = require_gpu()
     seed = secrets.randbits(63) if request.seed is None else request.seed
     try:
-        for config in (request.config, *request.against):
+        alternatives = (config for config, _ in request.alternatives)
+        for config in (request.config, *request.against, *alternatives):
             legality.check(config, request.problem, load_profile(device))
     except (IllegalConfig, InvalidProblem) as error:
         return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
@@ -236,6 +244,8 @@ def verification_of(
     """The verification that a worker's result makes."""
     shared = {f.name for f in fields(Verification)} & {f.name for f in fields(TaskResult)}
     figures = {name: getattr(result, name) for name in shared}
+    if result.contest is not None:
+        figures["contest"] = _contest_of(request, result.contest)
     error = None
     if request.predicted_us is not None and result.median_us is not None:
         error = (request.predicted_us - result.median_us) / result.median_us
@@ -247,6 +257,16 @@ def verification_of(
         prediction_error=error,
         **figures,
     )
+
+
+def _contest_of(request: VerificationRequest, contest: dict[str, Any]) -> dict[str, Any]:
+    """A contest whose candidates say what they are and what was predicted of them."""
+    entered = ((request.config, request.predicted_us), *request.alternatives)
+    candidates = [
+        {"config": config.to_dict(), "predicted_us": predicted_us, **entrant}
+        for (config, predicted_us), entrant in zip(entered, contest["candidates"], strict=True)
+    ]
+    return contest | {"candidates": candidates}
 
 
 def _about(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernels.against import AgainstTask, run_against
+from kernels.contest import RELEASE_L2S, ContestTask, run_contest
 from kernels.process import report
 from kernels.protocol import Protocol
 from solver.config import Config
@@ -22,6 +23,7 @@ class Task:
     ``sms`` limits the CTAs; None: every SM of the device. ``check``: run both rounds of the
     numerical check first, and time only what passes. ``cublas``: interleave with cuBLAS.
     ``against``: other configurations, the fastest of which is timed next to this one.
+    ``alternatives``: others to race this one against, each checked first.
     """
 
     problem: Problem
@@ -33,6 +35,7 @@ class Task:
     check: bool = True
     cublas: bool = True
     against: tuple[Config, ...] = ()
+    alternatives: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class TaskResult:
     microseconds, ``ratio_to_cublas`` is cuBLAS's time over ours, ``comparison`` names the
     library (or says why there is none), ``ratio_note`` why its interval is wide. ``copies``
     names the operands, a or b, that a launch copies first because TMA can't take them; its
-    time counts that. ``against`` is a ``kernels.against.Against`` where there were others.
+    time counts that. ``against`` is a ``kernels.against.Against`` where there were others,
+    ``contest`` a ``kernels.contest.Contest`` where there were alternatives, this one first.
     """
 
     failure: str | None
@@ -78,6 +82,7 @@ class TaskResult:
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
     against: dict[str, Any] | None = None
+    contest: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result under its own field names."""
@@ -117,7 +122,7 @@ def run_task(task: Task) -> TaskResult:
         "copies": copied_operands(problem),
     }
     if task.check:
-        if memory_bytes(problem) > current.l2_bytes * 16:
+        if memory_bytes(problem) > current.l2_bytes * RELEASE_L2S:
             current.release()
         result = check_config(current, kernel, problem, config, sms, task.seed)
         facts.update(
@@ -132,6 +137,9 @@ def run_task(task: Task) -> TaskResult:
     if task.against:
         report("comparing", others=len(task.against))
         facts["against"] = _against(task)
+    if task.alternatives:
+        report("racing", candidates=1 + len(task.alternatives))
+        facts["contest"] = _contest(task)
     return TaskResult(**facts)
 
 
@@ -147,6 +155,19 @@ def _against(task: Task) -> dict[str, Any]:
         sms=task.sms,
     )
     return run_against(others).to_dict()
+
+
+def _contest(task: Task) -> dict[str, Any]:
+    """How this configuration and its alternatives do in a race."""
+    entered = ContestTask(
+        problem=task.problem,
+        configs=(task.config, *task.alternatives),
+        device=task.device,
+        seed=task.seed,
+        protocol=task.protocol,
+        sms=task.sms,
+    )
+    return run_contest(entered).to_dict()
 
 
 def _time(task: Task) -> dict[str, Any]:
