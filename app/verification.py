@@ -48,6 +48,13 @@ def request_of(request: VerificationRequest) -> dict[str, Any]:
         kept["cache"] = request.protocol.cache
     if request.against:
         kept["against"] = [other.to_dict() for other in request.against]
+    if request.alternatives:
+        kept["alternatives"] = [
+            {"config": config.to_dict(), "predicted_us": predicted_us}
+            for config, predicted_us in request.alternatives
+        ]
+    if request.picked:
+        kept["picked"] = True
     return kept
 
 
@@ -79,4 +86,9 @@ def _asked(kept: Mapping[str, Any]) -> VerificationRequest:
         predicted_us=float(predicted_us),
         protocol=VERIFY.with_cache(kept.get("cache", VERIFY.cache)),
         against=tuple(Config.from_dict(other) for other in kept.get("against", ())),
+        alternatives=tuple(
+            (Config.from_dict(other["config"]), float(other["predicted_us"]))
+            for other in kept.get("alternatives", ())
+        ),
+        picked=kept.get("picked", False) is True,
     )

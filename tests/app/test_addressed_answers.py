@@ -39,7 +39,7 @@ def keeping() -> Iterator[TestClient]:
 def address(question: dict[str, Any]) -> str:
     """The address of a question: what has members as JSON text."""
     members = {
-        name: json.dumps(value) if isinstance(value, dict) else value
+        name: json.dumps(value) if isinstance(value, dict | bool) else value
         for name, value in question.items()
     }
     return f"/v1/optimize?{urlencode(members)}"
@@ -66,6 +66,7 @@ EVERYTHING = {
     "divergence": 1,
     "objective": {"kind": "weighted", "weights": {"smem": 0.1, "time": 1}},
     "constraints": {"smem_bytes": {"max": 98304}, "config": {"tile_m": {"in": [128, 64]}}},
+    "model_only": True,
 }
 
 
