@@ -63,7 +63,7 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
     read is a reason, and so is a GPU that went away since it was queued.
     """
     try:
-        request = _asked(job.request)
+        request = requested(job.request)
     except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
         words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         return Outcome("failed", UNREADABLE, {"details": f"the request can't be read: {words}"})
@@ -75,7 +75,7 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
         return Outcome("failed", "environment", {"details": str(error)})
 
 
-def _asked(kept: Mapping[str, Any]) -> VerificationRequest:
+def requested(kept: Mapping[str, Any]) -> VerificationRequest:
     """What ``request_of`` kept."""
     predicted_us = kept["predicted_us"]
     if not isinstance(predicted_us, float | int):

@@ -357,7 +357,7 @@ def test_an_answer_that_a_race_overtook_is_not_what_its_query_finds_from_then_on
         {"device": "h20"},
         {"device": "a6000", "model": "paper"},
         {"objective": {"kind": "lexicographic", "order": ["wait", "time"]}},
-        {"objective": {"kind": "pareto"}},
+        {"objective": {"kind": "pareto", "axes": ["time", "smem"]}},
         {"constraints": {"sms": {"max": 120}}},
     ],
 )
