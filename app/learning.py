@@ -108,6 +108,8 @@ def _measured(verification_id: str, result: Mapping[str, Any], here: Conditions)
     if any(result.get(name) is None for name in needed):
         return None
     contest = result.get("contest")
+    if contest is not None and contest["winner"] is None:
+        contest = None  # it was not run to its end
     return Measured(
         verification_id=verification_id,
         problem=Problem(**result["problem"]),

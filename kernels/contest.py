@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernels.against import Beside, timed_beside
+from kernels.process import report
 from kernels.protocol import CHOICE, Protocol
 from kernels.statistics import RatioInterval, ratio_interval
 from solver.config import Config
@@ -100,6 +101,7 @@ def run_contest(task: ContestTask) -> Contest:
     from kernels.session import session
     from kernels.sides import input_sets, loaded_sides
 
+    report("racing", candidates=len(task.configs))
     current, problem = session(), task.problem
     protocol = CHOICE.with_cache(task.protocol.cache)
     failures = _wrong(task)

@@ -11,10 +11,11 @@ import secrets
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from kernels.contest import Contest, ContestTask, Entrant, run_contest
 from kernels.errors import GpuAbsent
 from kernels.gpu_lock import call_alone
 from kernels.hang import Hang, unknown
@@ -32,6 +33,10 @@ from solver.problem import Problem
 DEADLINE_S = 60.0
 DIAGNOSIS_S = 60.0
 """Longest time, start and compilation included, to find out where a kernel hangs."""
+
+
+LEAST_RACE_S = 1.0
+"""A race that is begun has this long at least, whatever the deadline leaves."""
 
 
 class Reason(StrEnum):
@@ -184,7 +189,6 @@ def task_of(request: VerificationRequest, device: str, seed: int) -> Task:
         seed=seed,
         protocol=request.protocol,
         against=request.against,
-        alternatives=tuple(config for config, _ in request.alternatives),
     )
 
 
@@ -200,6 +204,8 @@ def verify(
     replaced if this kills it; ``on_report`` is told how far it is, as a stage and its figures. A
     wrong, hanging, faulting or illegal kernel is a result. One that is killed at its deadline is
     run once more, in its debug build, to say where it hangs: that takes DIAGNOSIS_S at most.
+    Alternatives are raced afterwards, within the same deadline; what becomes of their race changes
+    nothing of the rest.
     Raises GpuAbsent and NoKernelFamily where nothing could be launched at all.
     """
     gpu, device = require_gpu()
@@ -218,10 +224,22 @@ def verify(
             if on_report is not None:
                 on_report({"stage": "diagnosing"})
             hang = where_it_hangs(runner, gpu, request)
+        contest = None
+        if request.alternatives and outcome.kind is OutcomeKind.OK and not outcome.value.failure:
+            entered = (_contest_of(request, device, seed),)
+            left_s = max(deadline_s - outcome.elapsed_s, LEAST_RACE_S)
+            contest = call_alone(runner, gpu.uuid, run_contest, entered, left_s, on_report)
     if outcome.kind is not OutcomeKind.OK:
         reason, details = failure_of(outcome)
         return _failed(request, gpu, seed, reason, details, outcome.elapsed_s, hang)
-    return verification_of(request, gpu, seed, outcome.value, outcome.elapsed_s)
+    elapsed_s = outcome.elapsed_s
+    if contest is not None:
+        elapsed_s += contest.elapsed_s
+        if contest.kind is not OutcomeKind.OK and failure_of(contest)[0] is Reason.WORKER_LOST:
+            # Ended from outside: not all that was asked for was done, nor was it tried.
+            return _failed(request, gpu, seed, *failure_of(contest), elapsed_s)
+    made = verification_of(request, gpu, seed, outcome.value, elapsed_s)
+    return made if contest is None else replace(made, contest=contest_record(request, contest))
 
 
 def where_it_hangs(worker: Worker, gpu: HostGpu, request: VerificationRequest) -> Hang:
@@ -244,8 +262,6 @@ def verification_of(
     """The verification that a worker's result makes."""
     shared = {f.name for f in fields(Verification)} & {f.name for f in fields(TaskResult)}
     figures = {name: getattr(result, name) for name in shared}
-    if result.contest is not None:
-        figures["contest"] = _contest_of(request, result.contest)
     error = None
     if request.predicted_us is not None and result.median_us is not None:
         error = (request.predicted_us - result.median_us) / result.median_us
@@ -259,14 +275,25 @@ def verification_of(
     )
 
 
-def _contest_of(request: VerificationRequest, contest: dict[str, Any]) -> dict[str, Any]:
-    """A contest whose candidates say what they are and what was predicted of them."""
+def _contest_of(request: VerificationRequest, device: str, seed: int) -> ContestTask:
+    configs = (request.config, *(config for config, _ in request.alternatives))
+    return ContestTask(request.problem, configs, device, seed, request.protocol)
+
+
+def contest_record(request: VerificationRequest, outcome: Outcome) -> dict[str, Any]:
+    """How a request's configuration and its alternatives did in a race, each with what it is and
+    what was predicted of it; ``note`` says why the race was not run to its end, None where it was.
+    """
     entered = ((request.config, request.predicted_us), *request.alternatives)
+    ran = outcome.kind is OutcomeKind.OK
+    contest: Contest = outcome.value if ran else Contest((Entrant(),) * len(entered), None)
+    note = None if ran else ": ".join(failure_of(outcome))
+    record = contest.to_dict()
     candidates = [
         {"config": config.to_dict(), "predicted_us": predicted_us, **entrant}
-        for (config, predicted_us), entrant in zip(entered, contest["candidates"], strict=True)
+        for (config, predicted_us), entrant in zip(entered, record["candidates"], strict=True)
     ]
-    return contest | {"candidates": candidates}
+    return record | {"candidates": candidates, "note": note}
 
 
 def _about(

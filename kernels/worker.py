@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernels.against import AgainstTask, run_against
-from kernels.contest import RELEASE_L2S, ContestTask, run_contest
+from kernels.contest import RELEASE_L2S
 from kernels.process import report
 from kernels.protocol import Protocol
 from solver.config import Config
@@ -23,7 +23,6 @@ class Task:
     ``sms`` limits the CTAs; None: every SM of the device. ``check``: run both rounds of the
     numerical check first, and time only what passes. ``cublas``: interleave with cuBLAS.
     ``against``: other configurations, the fastest of which is timed next to this one.
-    ``alternatives``: others to race this one against, each checked first.
     """
 
     problem: Problem
@@ -35,7 +34,6 @@ class Task:
     check: bool = True
     cublas: bool = True
     against: tuple[Config, ...] = ()
-    alternatives: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +44,7 @@ class TaskResult:
     microseconds, ``ratio_to_cublas`` is cuBLAS's time over ours, ``comparison`` names the
     library (or says why there is none), ``ratio_note`` why its interval is wide. ``copies``
     names the operands, a or b, that a launch copies first because TMA can't take them; its
-    time counts that. ``against`` is a ``kernels.against.Against`` where there were others,
-    ``contest`` a ``kernels.contest.Contest`` where there were alternatives, this one first.
+    time counts that. ``against`` is a ``kernels.against.Against`` where there were others.
     """
 
     failure: str | None
@@ -82,7 +79,6 @@ class TaskResult:
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
     against: dict[str, Any] | None = None
-    contest: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result under its own field names."""
@@ -137,9 +133,6 @@ def run_task(task: Task) -> TaskResult:
     if task.against:
         report("comparing", others=len(task.against))
         facts["against"] = _against(task)
-    if task.alternatives:
-        report("racing", candidates=1 + len(task.alternatives))
-        facts["contest"] = _contest(task)
     return TaskResult(**facts)
 
 
@@ -155,19 +148,6 @@ def _against(task: Task) -> dict[str, Any]:
         sms=task.sms,
     )
     return run_against(others).to_dict()
-
-
-def _contest(task: Task) -> dict[str, Any]:
-    """How this configuration and its alternatives do in a race."""
-    entered = ContestTask(
-        problem=task.problem,
-        configs=(task.config, *task.alternatives),
-        device=task.device,
-        seed=task.seed,
-        protocol=task.protocol,
-        sms=task.sms,
-    )
-    return run_contest(entered).to_dict()
 
 
 def _time(task: Task) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from app.store.measurements import MeasurementStore
 from app.verification import requested
 from kernels.errors import CompilerAbsent
 from kernels.host import HostGpu
-from kernels.verify import VerificationRequest
+from kernels.process import Outcome as Ended
+from kernels.process import OutcomeKind
+from kernels.verify import VerificationRequest, contest_record
 from tests.app.conftest import service, sqlite_url
 from tests.app.races import H200, last_is_fastest, outcome, runner
 
@@ -254,6 +256,24 @@ def test_a_race_that_is_not_sure_or_that_the_pick_wins_leaves_the_pick(url: str)
             verified(client, top_k=2)
             sources.append(optimized(client)["source"])
     assert sources == ["measured", "model", "model", "measured"]
+
+
+def test_a_race_that_was_not_run_to_its_end_leaves_the_winner_of_the_last_one(url: str) -> None:
+    whole = iter([True, False])
+
+    def run(job: Job, turn: Turn) -> Outcome:
+        request = requested(job.request)
+        ended = outcome(request, last_is_fastest(request))
+        if not next(whole):
+            hung = Ended(OutcomeKind.TIMEOUT, 1.0, message="killed at its deadline")
+            ended.result["contest"] = contest_record(request, hung)
+        return ended
+
+    with service(H200, run, database=url) as client:
+        verified(client, top_k=3)
+        again = verified(client, top_k=3)
+        assert again["result"]["contest"]["note"] == "timeout: killed at its deadline"
+        assert optimized(client)["source"] == "measured"
 
 
 def test_a_verification_of_ones_own_configuration_is_not_remembered(learning: TestClient) -> None:

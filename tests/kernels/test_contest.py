@@ -14,11 +14,9 @@ pytest.importorskip("cupy")
 import kernels.checking as checking
 import kernels.session as sessions
 import kernels.sides as making
-import kernels.worker as worker
 from kernels.contest import Contest, ContestTask, run_contest
 from kernels.errors import CompileFailed
 from kernels.protocol import VERIFY
-from kernels.worker import Task
 from solver.config import Config
 from solver.problem import Problem
 from tests.kernels.fake_gpu import fake_session, side
@@ -114,27 +112,3 @@ def test_where_none_runs_there_is_no_winner(contest: Racer) -> None:
     found = contest(None, -1.0)
     assert found.winner is None
     assert found.to_dict()["candidates"][1]["failure"] == "3 elements wrong"
-
-
-def test_a_task_with_alternatives_ends_with_the_contest_and_one_without_has_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compiled = SimpleNamespace(registers=168, kernel_id="k", nvrtc="13.5")
-    session = SimpleNamespace(sms=132, gpu=SimpleNamespace(to_dict=dict))
-    monkeypatch.setattr(sessions, "session", lambda: session)
-    monkeypatch.setattr(making, "kernel_of", lambda *_: SimpleNamespace(compiled=compiled))
-    monkeypatch.setattr(worker, "_time", lambda task: {"median_us": 10.0})
-    asked: list[ContestTask] = []
-
-    def run(task: ContestTask) -> Contest:
-        asked.append(task)
-        return Contest((), 1)
-
-    monkeypatch.setattr(worker, "run_contest", run)
-    pick, *others = CONFIGS
-    task = Task(PROBLEM, pick, "h200", 7, VERIFY, check=False, alternatives=tuple(others))
-    result = worker.run_task(task)
-    assert result.contest is not None
-    assert result.contest["winner"] == 1
-    assert asked == [ContestTask(PROBLEM, CONFIGS, "h200", 7, VERIFY)]
-    assert worker.run_task(Task(PROBLEM, pick, "h200", 7, VERIFY, check=False)).contest is None
