@@ -3,6 +3,7 @@ whether the device has moved away from its profile."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,8 +21,11 @@ from kernels.nvrtc import version as nvrtc_version
 from kernels.sources import source_hash
 from solver.config import Config
 from solver.device import load_profile
+from solver.errors import InvalidInput
 from solver.problem import Problem
 from solver.report import MODEL_VERSION
+
+log = logging.getLogger(__name__)
 
 
 def conditions_of(host: Host) -> Conditions | None:
@@ -48,11 +52,15 @@ class Learning:
         self.winners = Winners(None if conditions is None else conditions.profile)
 
     def load(self) -> None:
-        """Read what is remembered. Raises StoreUnavailable."""
+        """Read what is remembered; a row that can't be read is logged and counts for nothing.
+        Raises StoreUnavailable."""
         if self._conditions is None:
             return
         for raced in self._store.races(self._conditions):
-            self._adopt(raced)
+            try:
+                self._adopt(raced)
+            except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
+                log.error("measurement %d can't be read: %s", raced.number, error)
 
     def learn_from(self, job: Job, outcome: Outcome) -> Outcome:
         """The outcome of a job's run, with what it taught where it was a verification of a pick."""

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from urllib.parse import urlencode
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 from app.drift import ENOUGH
 from app.errors import StoreUnavailable
 from app.gpu_queue import Turn
 from app.schemas.answers import OptimizeAnswer
 from app.schemas.service import DriftShape, VerificationJob
+from app.store.database import Database
 from app.store.job import Job, Outcome
 from app.store.measurements import MeasurementStore
+from app.store.tables import measurements
 from app.verification import requested
 from kernels.errors import CompilerAbsent
 from kernels.host import HostGpu
@@ -225,6 +229,23 @@ def test_what_was_measured_under_other_conditions_is_ignored_and_kept(
             patch.setattr(f"app.learning.{name}", lambda value=value: value)
             assert source() == "model"
     assert source() == "measured"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"problem": "nonsense"}, {"winner": {"config": {}}}, {"problem": {"m": 0, "n": 1, "k": 1}}],
+)
+def test_a_measurement_that_can_not_be_read_counts_for_nothing_and_hides_no_other(
+    url: str, damage: dict[str, Any]
+) -> None:
+    with service(H200, runner(last_is_fastest), database=url) as client:
+        verified(client, m=64, top_k=3)
+        verified(client, top_k=3)
+    with closing(Database(url)) as database, database.write() as connection:
+        connection.execute(update(measurements).where(measurements.c.number == 1).values(damage))
+    with service(H200, runner(last_is_fastest), database=url) as client:
+        assert optimized(client)["source"] == "measured"
+        assert optimized(client, m=64)["source"] == "model"
 
 
 def test_without_a_compiler_nothing_is_remembered(
