@@ -17,6 +17,9 @@ QUERY_BYTES = 2048
 OVERHEAD_BYTES = 512
 """What an entry takes besides its texts: measured, objects and their places in two tables."""
 
+QUERY_OVERHEAD_BYTES = OVERHEAD_BYTES // 4
+"""What a further query string of an entry takes besides its text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -102,7 +105,17 @@ class AnswerCache:
             return
         entry.queries.append(query)
         self._by_query[query] = key
-        self._grow(entry, len(query) + OVERHEAD_BYTES // 4)
+        self._grow(entry, len(query) + QUERY_OVERHEAD_BYTES)
+
+    def forget_queries(self) -> None:
+        """Have every query string read again: what it stands for may be another answer by now.
+        The answers themselves stay."""
+        self._by_query.clear()
+        for entry in self._entries.values():
+            size = sum(len(query) + QUERY_OVERHEAD_BYTES for query in entry.queries)
+            entry.queries.clear()
+            entry.size -= size
+            self.size -= size
 
     def _grow(self, entry: _Entry, size: int) -> None:
         entry.size += size

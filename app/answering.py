@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from app import answers
 from app.answer_cache import Answer, AnswerCache, canonical
+from app.measured_answer import Winner
 from app.metrics import Metrics
 from app.solver_pool import SolverPool
+from app.winners import Winners
 from solver.question import Question
 
 
@@ -38,14 +40,19 @@ class _Flight:
 class Answering:
     """What the routes ask; one for each service, on its event loop."""
 
-    def __init__(self, pool: SolverPool, cache: AnswerCache, metrics: Metrics) -> None:
+    def __init__(
+        self, pool: SolverPool, cache: AnswerCache, metrics: Metrics, winners: Winners
+    ) -> None:
         self._pool = pool
         self._cache = cache
         self._metrics = metrics
+        self._winners = winners
+        self._revision = winners.revision
         self._flights: dict[str, _Flight] = {}
 
     def recall(self, query: bytes) -> Answer | None:
         """The answer that this very query string got before, if it is still kept."""
+        self._keep_up()
         answer = self._cache.by_query(query)
         if answer is not None:
             self._metrics.count_answer("hit")
@@ -58,33 +65,48 @@ class Answering:
         arrived_s: float | None = None,
         query: bytes | None = None,
         patient: bool = False,
+        model_only: bool = False,
     ) -> Given:
         """The answer, kept, joined or solved; an exception goes to every caller that waits for it.
 
         A time limit counts from ``arrived_s``. ``query`` will find the answer the next time.
-        ``patient`` callers wait for a solver process however many do.
+        ``patient`` callers wait for a solver process however many do. ``model_only``: whatever was
+        measured.
         """
         begun = time.perf_counter()
+        self._keep_up()
+        revision = self._revision
+        winner = None if model_only else self._winners.find(question)
         key = canonical(question)
+        if winner is not None:
+            key += f" measured {winner.number}"
         kept = self._cache.get(key)
         if kept is not None:
             given = Given(kept, "hit", {})
         elif question.time_limit_ms is not None:
             # A limit of its own: it can't wait for a question that has another.
-            answer, steps_ms = await self._solve(key, question, arrived_s, patient)
+            answer, steps_ms = await self._solve(key, question, winner, arrived_s, patient)
             given = Given(answer, "miss", steps_ms | {"total": _since(begun)})
         else:
-            given = await self._join(key, question, patient, begun)
+            given = await self._join(key, question, winner, patient, begun)
         self._metrics.count_answer(given.source)
-        if query is not None:
+        if query is not None and self._winners.revision == revision:
             self._cache.remember(query, key)
         return given
 
-    async def _join(self, key: str, question: Question, patient: bool, begun: float) -> Given:
+    def _keep_up(self) -> None:
+        """Read query strings again whose answers a race may have changed since they were asked."""
+        if self._revision != self._winners.revision:
+            self._revision = self._winners.revision
+            self._cache.forget_queries()
+
+    async def _join(
+        self, key: str, question: Question, winner: Winner | None, patient: bool, begun: float
+    ) -> Given:
         flight = self._flights.get(key)
         source = "miss" if flight is None else "joined"
         if flight is None:
-            task = asyncio.create_task(self._solve(key, question, None, patient))
+            task = asyncio.create_task(self._solve(key, question, winner, None, patient))
             flight = self._flights[key] = _Flight(task)
             task.add_done_callback(lambda _: self._land(key, flight))
         flight.callers += 1
@@ -104,10 +126,15 @@ class Answering:
             del self._flights[key]
 
     async def _solve(
-        self, key: str, question: Question, arrived_s: float | None, patient: bool
+        self,
+        key: str,
+        question: Question,
+        winner: Winner | None,
+        arrived_s: float | None,
+        patient: bool,
     ) -> tuple[Answer, dict[str, float]]:
         ask = self._pool.ask_patiently if patient else self._pool.ask
-        reply = await ask(answers.optimize_encoded, question, arrived_s)
+        reply = await ask(answers.optimize_encoded, question, arrived_s, winner)
         body, status, steps_ms = reply.value
         for step, value in steps_ms.items():
             self._metrics.stage_seconds.labels(step).observe(value / 1e3)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from app.measured_answer import MEASURED, Winner, measured_body
 from app.strict_json import dump
 from kernels.sources import kernel_id
 from solver.certificate import certificate
@@ -35,23 +36,27 @@ def warm() -> None:
 
 
 def optimize(
-    question: Question, asked_s: float | None = None
+    question: Question, asked_s: float | None = None, winner: Winner | None = None
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The body of an answer, and the milliseconds of each of its steps.
 
-    A time limit counts from ``asked_s`` (``time.monotonic``, which all processes share).
+    A time limit counts from ``asked_s`` (``time.monotonic``, which all processes share). ``winner``
+    is what a race of the problem found, answered where it is allowed and beats the pick.
     """
     answer = _engine().optimize(question, asked_s)
-    return _with_kernel_id(answer.to_dict()), dict(answer.timings_ms)
+    body = measured_body(_with_kernel_id(answer.to_dict()), answer.solution, winner)
+    if body["source"] == MEASURED:
+        body = _with_kernel_id(body)
+    return body, dict(answer.timings_ms)
 
 
 def optimize_encoded(
-    question: Question, asked_s: float | None = None
+    question: Question, asked_s: float | None = None, winner: Winner | None = None
 ) -> tuple[bytes, str, dict[str, float]]:
     """``optimize`` with the body as it is sent, and how its proof stands: what a solver process
     hands to the event loop, which then neither builds nor writes it.
     """
-    body, timings_ms = optimize(question, asked_s)
+    body, timings_ms = optimize(question, asked_s, winner)
     return dump(body), body["proof"]["status"], timings_ms
 
 
@@ -70,7 +75,7 @@ def certify(question: Question) -> tuple[dict[str, Any], dict[str, Any] | None]:
     proof's end. Raises InvalidInput for a question that asks for no proof.
     """
     answer = _engine().optimize(question)
-    body = _with_kernel_id(answer.to_dict())
+    body = measured_body(_with_kernel_id(answer.to_dict()), answer.solution, None)
     if body["proof"]["status"] == "timeout":
         return body, None
     return body, certificate(answer.solution)

@@ -56,7 +56,8 @@ class GpuQueue:
 
     ``find_gpu`` names the GPU, None where there is none now: jobs then wait. ``held`` says
     whether this service still is the database's own. ``on_end`` hears of each job that ended here
-    and of the GPU seconds it took.
+    and of the GPU seconds it took. ``learn`` adds to an outcome what it teaches, before the job's
+    end can be read: whoever sees that it passed gets answers that know of it.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class GpuQueue:
         held: Callable[[], bool],
         deadline_s: float,
         on_end: Callable[[Job, float], None],
+        learn: Callable[[Job, Outcome], Outcome] = lambda job, outcome: outcome,
     ) -> None:
         self._store = store
         self._runners = runners
@@ -75,6 +77,7 @@ class GpuQueue:
         self._held = held
         self._deadline_s = deadline_s
         self._on_end = on_end
+        self._learn = learn
         self._worker = Worker()
         self._lock = threading.Lock()  # around a claim, so that whoever cancels knows what runs
         self._current: Job | None = None
@@ -262,7 +265,7 @@ class GpuQueue:
                 if outcome.reason == Reason.WORKER_LOST:
                     lost = not self._given_up.is_set()
                     return self._store.give_back(job, lost=lost, gpu_seconds=gpu_seconds)
-                return self._store.finish(job, outcome, gpu_seconds)
+                return self._store.finish(job, self._learn(job, outcome), gpu_seconds)
             except StoreUnavailable as error:
                 log.warning("the end of job %s can't be recorded yet: %s", job.id, error)
             except Exception:

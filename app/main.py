@@ -27,7 +27,8 @@ from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue, Runner
 from app.host import detect_host, gpu_uuid, log_host
 from app.key_ring import KeyRing
-from app.metrics import Metrics
+from app.learning import Learning, conditions_of
+from app.metrics import Metrics, nan_if_none
 from app.runners import RUNNERS
 from app.services import Services
 from app.settings import Settings
@@ -35,6 +36,7 @@ from app.solver_pool import SolverPool
 from app.store.database import Database
 from app.store.jobs import JobStore
 from app.store.keys import KeyStore
+from app.store.measurements import MeasurementStore
 from app.telemetry import telemetry
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,12 @@ def create_app(
         jobs = JobStore(
             database, waiting=settings.verifications_waiting, kept=settings.verifications_kept
         )
+        host = await asyncio.to_thread(detect_host)
+        log_host(host)
+        learning = Learning(
+            MeasurementStore(database), await asyncio.to_thread(conditions_of, host)
+        )
+        await asyncio.to_thread(learning.load)
         gpu = GpuQueue(
             jobs,
             runners,
@@ -78,9 +86,8 @@ def create_app(
             held=database.held,
             deadline_s=settings.verify_deadline_s,
             on_end=metrics.count_job,
+            learn=learning.learn_from,
         )
-        host = await asyncio.to_thread(detect_host)
-        log_host(host)
         streams = EventStreams(jobs, settings.event_streams)
         cache = AnswerCache(settings.answer_cache_bytes)
         app.state.services = Services(
@@ -93,7 +100,8 @@ def create_app(
             streams=streams,
             metrics=metrics,
             keys=keys,
-            answering=Answering(pool, cache, metrics),
+            learning=learning,
+            answering=Answering(pool, cache, metrics, learning.winners),
             # One process is left to single questions, where there is more than one.
             batches=asyncio.Semaphore(max(1, settings.workers - 1)),
         )
@@ -104,6 +112,16 @@ def create_app(
         metrics.gauge("answer_cache_bytes", "Memory of answers kept", lambda: cache.size)
         metrics.gauge("answer_cache_answers", "Answers kept", lambda: len(cache))
         metrics.gauge("verifications_waiting", "Verifications in the queue", jobs.waiting)
+        metrics.gauge(
+            "drift_ratio",
+            "Median of measured over predicted time of picks verified last; NaN for too few",
+            lambda: nan_if_none(learning.drift().ratio),
+        )
+        metrics.gauge(
+            "drift_found",
+            "1 where that is beyond what the model is off by itself",
+            lambda: nan_if_none(learning.drift().found),
+        )
         metrics.gauge("event_streams", "Clients that follow a job's events", lambda: streams.open)
         try:
             yield

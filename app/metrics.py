@@ -62,6 +62,11 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
 
+def nan_if_none(value: float | None) -> float:
+    """A gauge's value of something that may not be known."""
+    return math.nan if value is None else float(value)
+
+
 class Metrics:
     """One registry for each application, so that two in a process don't share counts."""
 

@@ -1,7 +1,8 @@
 """The plan of races that a regret is read from (``docs/accuracy.md``).
 
 For each problem of the ground truth that was measured cold: the solver's pick of the whole legal
-space, the model's first ones, the fastest of the ground truth, and what peers would take.
+space, the model's first ones, what a verification would race, the fastest of the ground truth, and
+what peers would take.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
+from app.plan import candidates as raced_by_verification
 from app.recorded import TRITON_HOW, Recorded
 from kernels.bench_plan import problem_of
 from kernels.sources import commit, source_hash
 from solver.config import Config
 from solver.device import DeviceProfile, load_profile
+from solver.errors import InvalidInput
 from solver.families import sm90_gemm as family
 from solver.ground_truth import CONFIG_FIELDS, GroundTruthGroup
 from solver.peers import nearest_legal, triton_wishes
 from solver.pick import best_rows
 from solver.problem import Problem
-from solver.raced import PICK, TOP, TOP_COUNT, TRUTH, TRUTH_COUNT
+from solver.question import Question
+from solver.raced import CONTEST, PICK, TOP, TOP_COUNT, TRUTH, TRUTH_COUNT
 from solver.row_price import price_rows
 from solver.space import tabulate
 from solver.units import TICKS_PER_US, us_from_ticks
@@ -72,14 +76,18 @@ def candidates(
     all the reasons for which it is tried."""
     problem = group.problem
     first = model_first(problem, device)
+    known = dict(first)
     tried: dict[Config, list[str]] = {config: [TOP] for config, _ in first}
     tried[first[0][0]].insert(0, PICK)
+    for fields, time_us in raced_by_verification(Question(problem, device.name), TOP_COUNT):
+        config = Config.from_dict(fields)
+        known[config] = time_us
+        tried.setdefault(config, []).append(CONTEST)
     for config in fastest(group):
         tried.setdefault(config, []).append(TRUTH)
     for peer, of in wishes.items():
         if problem in of:
             tried.setdefault(nearest_legal(problem, device, of[problem]), []).append(peer)
-    known = dict(first)
     return [
         (config, known.get(config) or predicted_us(problem, device, config), why)
         for config, why in tried.items()
@@ -87,12 +95,21 @@ def candidates(
 
 
 def make_regret_plan(
-    recorded: Recorded, device: str, progress: Callable[[int, int], None]
+    recorded: Recorded,
+    device: str,
+    progress: Callable[[int, int], None],
+    suite: str | None = None,
 ) -> dict[str, Any]:
-    """The plan; ``progress`` is told (done, total)."""
+    """The plan, of the ground truth's shapes of one suite or of all; ``progress`` is told (done,
+    total). Raises InvalidInput for a suite of which there is no shape."""
     profile = load_profile(device)
     wishes = peer_wishes(recorded)
     groups: Sequence[GroundTruthGroup] = [group for group in recorded.groups if group.cold]
+    if suite is not None:
+        there = sorted({group.suite for group in groups})
+        groups = [group for group in groups if group.suite == suite]
+        if not groups:
+            raise InvalidInput("suite", f"must be one of {', '.join(there)}, got {suite!r}")
     rows: list[dict[str, Any]] = []
     for done, group in enumerate(groups, start=1):
         shared = {"suite": group.suite, "cache": "cold", **group.problem.to_dict()}

@@ -12,6 +12,7 @@ from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue
 from app.host import Host
 from app.key_ring import KeyRing
+from app.learning import Learning
 from app.metrics import Metrics
 from app.settings import Settings
 from app.solver_pool import SolverPool
@@ -32,6 +33,7 @@ class Services:
     streams: EventStreams
     metrics: Metrics
     keys: KeyRing
+    learning: Learning
     answering: Answering
     batches: asyncio.Semaphore
     """How many questions of batches may be under way at once, of all batches together."""

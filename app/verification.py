@@ -50,6 +50,13 @@ def request_of(request: VerificationRequest) -> dict[str, Any]:
         kept["against"] = [other.to_dict() for other in request.against]
     if request.trace:
         kept["trace"] = True
+    if request.alternatives:
+        kept["alternatives"] = [
+            {"config": config.to_dict(), "predicted_us": predicted_us}
+            for config, predicted_us in request.alternatives
+        ]
+    if request.picked:
+        kept["picked"] = True
     return kept
 
 
@@ -58,7 +65,7 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
     read is a reason, and so is a GPU that went away since it was queued.
     """
     try:
-        request = _asked(job.request)
+        request = requested(job.request)
     except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
         words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         return Outcome("failed", UNREADABLE, {"details": f"the request can't be read: {words}"})
@@ -70,7 +77,7 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
         return Outcome("failed", "environment", {"details": str(error)})
 
 
-def _asked(kept: Mapping[str, Any]) -> VerificationRequest:
+def requested(kept: Mapping[str, Any]) -> VerificationRequest:
     """What ``request_of`` kept."""
     predicted_us = kept["predicted_us"]
     if not isinstance(predicted_us, float | int):
@@ -82,4 +89,9 @@ def _asked(kept: Mapping[str, Any]) -> VerificationRequest:
         protocol=VERIFY.with_cache(kept.get("cache", VERIFY.cache)),
         against=tuple(Config.from_dict(other) for other in kept.get("against", ())),
         trace=kept.get("trace") is True,
+        alternatives=tuple(
+            (Config.from_dict(other["config"]), float(other["predicted_us"]))
+            for other in kept.get("alternatives", ())
+        ),
+        picked=kept.get("picked", False) is True,
     )

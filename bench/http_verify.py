@@ -45,14 +45,21 @@ def call(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         return answer
 
 
-def verify(url: str, suite: str, problem: dict[str, Any]) -> dict[str, Any]:
-    """One problem: the proven answer, then the verdict of a verification of its pick."""
-    answer = call(f"{url}/v1/optimize", problem)
-    job = call(f"{url}/v1/verifications", problem | {"config": answer["config"]})
+def verify(url: str, suite: str, problem: dict[str, Any], top_k: int = 1) -> dict[str, Any]:
+    """One problem: the proven answer of the model, then the verdict of a verification of its pick,
+    raced against alternatives where ``top_k`` is above 1; then ``answered`` and ``source`` are what
+    is answered from then on."""
+    answer = call(f"{url}/v1/optimize", problem | {"model_only": True})
+    asked = {"config": answer["config"]} if top_k == 1 else {"top_k": top_k}
+    job = call(f"{url}/v1/verifications", problem | asked)
     while job["status"] in ("queued", "running"):
         time.sleep(POLL_S)
         job = call(f"{url}/v1/verifications/{job['id']}")
     result = job["result"] or {}
+    learnt = {}
+    if top_k > 1:
+        after = call(f"{url}/v1/optimize", problem)
+        learnt = {"answered": after["config"], "source": after["source"]}
     return {
         "suite": suite,
         **problem,
@@ -62,6 +69,7 @@ def verify(url: str, suite: str, problem: dict[str, Any]) -> dict[str, Any]:
         "predicted_us": answer["predicted"]["time_us"],
         "status": job["status"],
         "reason": job["reason"],
+        **learnt,
         "result": result,
     }
 
@@ -88,6 +96,9 @@ def main() -> int:
     parser.add_argument("suites", nargs="+")
     parser.add_argument("--url", default="http://127.0.0.1:8000")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--top-k", type=int, default=1, help="race each pick against alternatives, so many in all"
+    )
     parser.add_argument("--commit", help="what the service runs, which it does not say")
     arguments = parser.parse_args()
     work = [(Path(s).stem, p) for s in arguments.suites for p in load_suite(s)]
@@ -97,7 +108,7 @@ def main() -> int:
     beside |= {"command": " ".join(["python -m bench.http_verify", *sys.argv[1:]])}
     rows: list[dict[str, Any]] = []
     for suite, p in track(work, "verify", console=Console(stderr=True)):
-        rows.append(verify(arguments.url, suite, p.to_dict()))
+        rows.append(verify(arguments.url, suite, p.to_dict(), arguments.top_k))
         counts = {"planned": len(work), "complete": len(rows) == len(work)}
         write(arguments.out, {**facts_of(rows), **beside, **counts, "rows": rows})
     unsaid = [name for name in FACTS if name not in facts_of(rows)]

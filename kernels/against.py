@@ -28,6 +28,20 @@ class AgainstTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Another configuration's time and our own, of rounds that alternate: ``ratio`` is its time
+    over ours, between ``low`` and ``high``; ``note`` says why the interval is wide."""
+
+    time_us: float
+    own_us: float
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Against:
     """The fastest of the others, timed afresh in rounds that alternate with our own.
 
@@ -60,9 +74,8 @@ def run_against(task: AgainstTask) -> Against:
     Raises what compiling and launching raise, and CUDA's own error where a kernel faults.
     """
     from kernels.checking import check_config
-    from kernels.measure import measure
     from kernels.session import session
-    from kernels.sides import input_sets, kernel_of, most_sms, own_side
+    from kernels.sides import kernel_of, most_sms
 
     current, problem = session(), task.problem
     choice = CHOICE.with_cache(task.protocol.cache)
@@ -77,17 +90,39 @@ def run_against(task: AgainstTask) -> Against:
     checked = check_config(current, kernel, problem, fastest, sms, task.seed)
     if not checked.passed:
         return Against(**found, failure="; ".join(checked.details))
-    sets, flush = input_sets(current, problem, task.protocol)
-    own = kernel_of(current, problem, task.config, task.device)
+    beside = timed_beside(
+        problem, task.config, fastest, device=task.device, protocol=task.protocol, sms=task.sms
+    )
+    return Against(**found, **asdict(beside))
+
+
+def timed_beside(
+    problem: Problem,
+    config: Config,
+    other: Config,
+    *,
+    device: str,
+    protocol: Protocol,
+    sms: int | None = None,
+) -> Beside:
+    """Time another configuration next to ``config``, both known to be right, by ``protocol``.
+
+    Raises as ``run_against``.
+    """
+    from kernels.measure import measure
+    from kernels.session import session
+    from kernels.sides import input_sets, kernel_of, own_side
+
+    current = session()
+    sets, flush = input_sets(current, problem, protocol)
     sides = [
-        own_side(current, problem, config, loaded, task.sms, sets)
-        for config, loaded in ((task.config, own), (fastest, kernel))
+        own_side(current, problem, each, kernel_of(current, problem, each, device), sms, sets)
+        for each in (config, other)
     ]
-    measured = measure(current, sides, task.protocol, flush)
+    measured = measure(current, sides, protocol, flush)
     if measured.ratio is None:
         raise ValueError("two sides give a ratio")
-    return Against(
-        **found,
+    return Beside(
         time_us=measured.timings[1].median_us,
         own_us=measured.timings[0].median_us,
         ratio=measured.ratio.ratio,

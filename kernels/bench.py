@@ -31,7 +31,7 @@ from kernels.bench_result import ResultFile, package_versions
 from kernels.bench_runner import NO_EXTRAS, Extras, Runner
 from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
-from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
+from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED, VERIFY
 from kernels.rivals import COLUMNS
 from kernels.sources import Variant, copy_hash, source_hash
 from kernels.verify import require_gpu
@@ -178,6 +178,7 @@ def run_plan(
                 "best": {"choice": CHOICE.to_dict(), "report": BENCH.to_dict()},
                 "sample": SAMPLE.to_dict(),
                 "regret": REGRET.to_dict(),
+                "learnt": {"choice": CHOICE.to_dict(), "report": VERIFY.to_dict()},
                 **_extra_protocols(extras),
             },
             **({} if ceilings is None else {"ceilings": ceilings}),

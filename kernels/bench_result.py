@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.bench_plan import PlanRow
+from kernels.contest import Contest
 from kernels.files import replace_whole
 from kernels.regret import RegretRace, RegretRun
 from kernels.verify import Reason
@@ -115,6 +116,26 @@ def raced_row(
         "median_us": candidates[0]["median_us"],
         **clocks,
         "candidates": candidates,
+    }
+
+
+def learnt_part(places: Sequence[int], contest: Contest | None, note: str | None) -> dict[str, Any]:
+    """What a contest of a job's rows at ``places`` found, ``winner`` by its place in the job; None
+    where it was not run to its end, and ``note`` says why."""
+    if contest is None:
+        return {"winner": None, "beats_pick": False, "fresh": None, "candidates": [], "note": note}
+    found = contest.to_dict()
+    winner = None if contest.winner is None else places[contest.winner]
+    entrants = [
+        {"candidate": place, **entrant}
+        for place, entrant in zip(places, found["candidates"], strict=True)
+    ]
+    return {
+        "winner": winner,
+        "beats_pick": contest.beats_pick,
+        "fresh": found["fresh"],
+        "candidates": entrants,
+        "note": note,
     }
 
 

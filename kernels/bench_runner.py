@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.bench_plan import PlanRow
-from kernels.bench_result import failed_row, passed_row, raced_row
+from kernels.bench_result import failed_row, learnt_part, passed_row, raced_row
 from kernels.choose import Choice, ChoiceTask, Tried, run_choice
+from kernels.contest import ContestTask, run_contest
 from kernels.errors import KernelError
 from kernels.process import OutcomeKind, Worker
-from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED
+from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED, VERIFY
 from kernels.regret import RegretRace, RegretTask, run_regret
 from kernels.rivals import RivalResult, RivalTask, run_rival
 from kernels.sustained import LEAST_FLOPS, SustainedResult, SustainedTask, run_sustained
@@ -26,6 +27,7 @@ from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import sm90_gemm as family
 from solver.families import sm90_gemm_legality as legality
+from solver.raced import CONTEST
 
 ROW_DEADLINE_S = 60.0
 CHOICE_DEADLINE_S = 5.0  # more for each candidate of a race
@@ -108,7 +110,10 @@ class Runner:
 
     def _raced(self, job: Sequence[PlanRow]) -> dict[str, Any]:
         """The record of candidates that run to the end of a race. Where it was not run to its end
-        each runs by itself, and those that can are raced without the others; ``note`` says why."""
+        each runs by itself, and those that can are raced without the others; ``note`` says why.
+        Before it, a verification of the first among those of CONTEST: what it finds is held
+        against times that it did not choose by."""
+        learnt = self._learn(job)
         self._said("race")
         failures = {
             index: ": ".join(refusal)
@@ -130,7 +135,32 @@ class Runner:
                     alone = self._alone(job[index])
                     if alone.failure is not None:
                         failures[index] = alone.failure
-        return raced_row(job, raced, failures, "; ".join(notes) or None)
+        return raced_row(job, raced, failures, "; ".join(notes) or None) | {"learnt": learnt}
+
+    def _learn(self, job: Sequence[PlanRow]) -> dict[str, Any] | None:
+        """What a verification of a job's first row finds among the rows of CONTEST, its places
+        those of the job; None where the first is none of them or may not be launched."""
+        places = [
+            index
+            for index, row in enumerate(job)
+            if CONTEST in row.of and self._refusal(row) is None
+        ]
+        if not places or places[0] != 0:
+            return None
+        self._said("learn")
+        task = ContestTask(
+            problem=job[0].problem,
+            configs=tuple(job[place].config for place in places),
+            device=self._device,
+            seed=secrets.randbits(63),
+            protocol=VERIFY.with_cache(job[0].cache),
+            sms=self._sms,
+        )
+        deadline_s = ROW_DEADLINE_S + CHOICE_DEADLINE_S * len(places)
+        found, failure = self._call(run_contest, task, deadline_s)
+        if failure is not None:
+            return learnt_part(places, None, f"the contest ended with {': '.join(failure)}")
+        return learnt_part(places, found, None)
 
     def _race(
         self, job: Sequence[PlanRow], able: Sequence[int]

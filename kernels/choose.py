@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.errors import KernelError
 from kernels.protocol import Protocol
 from solver.config import Config
 from solver.problem import Problem
@@ -54,22 +53,17 @@ def run_choice(task: ChoiceTask) -> Choice:
     """
     from kernels.race import race
     from kernels.session import session
-    from kernels.sides import input_sets, kernel_of, own_side
+    from kernels.sides import input_sets, loaded_sides
 
     current, problem = session(), task.problem
     sets, flush = input_sets(current, problem, task.protocol)
-    tried: list[Tried] = []
-    sides = []
-    for config in task.configs:
-        try:
-            kernel = kernel_of(current, problem, config, task.device)
-            sides.append((len(tried), own_side(current, problem, config, kernel, task.sms, sets)))
-            tried.append(Tried())
-        except KernelError as error:
-            tried.append(Tried(failure=f"{type(error).__name__}: {error}"))
+    sides, failures = loaded_sides(
+        current, problem, dict(enumerate(task.configs)), task.device, task.sms, sets
+    )
+    tried = [Tried(failure=failures.get(place)) for place in range(len(task.configs))]
     if not sides:
         return Choice(tuple(tried), None)
-    raced = race(current, [side for _, side in sides], task.protocol, flush)
-    for (index, _), lap in zip(sides, raced.laps, strict=True):
-        tried[index] = Tried(lap.median_us, lap.rounds)
-    return Choice(tuple(tried), sides[raced.winner][0])
+    raced = race(current, list(sides.values()), task.protocol, flush)
+    for place, lap in zip(sides, raced.laps, strict=True):
+        tried[place] = Tried(lap.median_us, lap.rounds)
+    return Choice(tuple(tried), list(sides)[raced.winner])

@@ -1,7 +1,7 @@
 """Finding the fastest of several candidates without timing each for long: a race.
 
 All run in turn, round after round, so that clock and temperature are the same for all; who is
-slower than the leader in every round drops out, unless how much slower is what is asked.
+clearly slower than the leader drops out, unless how much slower is what is asked.
 """
 
 from __future__ import annotations
@@ -23,19 +23,24 @@ from kernels.replay import (
     warm_device,
 )
 from kernels.session import Session
+from kernels.statistics import median_interval
 
-# After so many rounds, out goes who took longer than so many times the leader in each of them.
-# One round is no evidence; two settle a wide gap; one that is as fast as the leader loses five
-# in a row once in 32 times, and then little is lost.
+# After so many rounds, out goes who took more than so many times the leader's time: the interval of
+# its paired ratios lies above that. One round is no evidence; two settle a wide gap; one that is as
+# fast as the leader loses five in a row once in 32 times, and then little is lost. With more rounds
+# a few of them may be won: 99 %, because each look is another chance to be wrong.
 _OUT = ((2, 1.25), (FEWEST_ROUNDS, 1.0))
+_OUT_CONFIDENCE = 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """How one candidate did: its median time per launch over the rounds that it ran."""
+    """How one candidate did: its median time per launch over the rounds that it ran, and whether it
+    dropped out after these."""
 
     median_us: float
     rounds: int
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +63,13 @@ def still_running(times_us: Sequence[Sequence[float]], running: Sequence[int]) -
     margins = [margin for least, margin in _OUT if rounds >= least]
     if not margins:
         return list(running)
-    return [
-        index
-        for index in running
-        if index == leader
-        or any(
-            mine <= margins[-1] * best
-            for mine, best in zip(times_us[index], times_us[leader], strict=True)
-        )
-    ]
+
+    def stays(index: int) -> bool:
+        pairs = zip(times_us[index], times_us[leader], strict=True)
+        low, _ = median_interval([mine / best for mine, best in pairs], _OUT_CONFIDENCE)
+        return low <= margins[-1]
+
+    return [index for index in running if index == leader or stays(index)]
 
 
 def _prepared(
@@ -129,5 +132,7 @@ def race(
         if len(running) == 1 or rounds >= protocol.max_rounds or spent:
             break
     winner = min(running, key=lambda index: median(times_us[index]))
-    laps = tuple(Lap(median(times), len(times)) for times in times_us)
+    laps = tuple(
+        Lap(median(times), len(times), index not in running) for index, times in enumerate(times_us)
+    )
     return Race(laps, winner, tuple(map(tuple, times_us)))

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from kernels.errors import KernelError
 from kernels.protocol import Protocol
 from kernels.statistics import ratio_interval
 from solver.config import Config
@@ -76,18 +75,12 @@ def run_regret(task: RegretTask) -> RegretRace:
     """
     from kernels.race import race
     from kernels.session import session
-    from kernels.sides import input_sets, kernel_of, own_side
+    from kernels.sides import input_sets, loaded_sides
 
     current, problem = session(), task.problem
     sets, flush = input_sets(current, problem, task.protocol)
-    failed: dict[int, RegretRun] = {}
-    sides = {}
-    for index, config in task.configs.items():
-        try:
-            kernel = kernel_of(current, problem, config, task.device)
-            sides[index] = own_side(current, problem, config, kernel, task.sms, sets)
-        except KernelError as error:
-            failed[index] = RegretRun(failure=f"{type(error).__name__}: {error}")
+    sides, failures = loaded_sides(current, problem, task.configs, task.device, task.sms, sets)
+    failed = {index: RegretRun(failure=why) for index, why in failures.items()}
     if not sides:
         return RegretRace(failed)
     before = current.monitor.read()

@@ -5,9 +5,10 @@ Needs a CUDA context: worker processes only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernels.compile import check_compiled
+from kernels.errors import KernelError
 from kernels.launch import GemmLaunch, LoadedKernel, Workspace
 from kernels.launch_plan import plan_launch
 from kernels.placed import OperandSet
@@ -69,6 +70,26 @@ def own_side(
             launch.launch(session.stream)
 
     return Side(enqueue, len(launches))
+
+
+def loaded_sides(
+    session: Session,
+    problem: Problem,
+    configs: Mapping[int, Config],
+    device: str,
+    sms: int | None,
+    sets: Sequence[OperandSet],
+) -> tuple[dict[int, Side], dict[int, str]]:
+    """The sides of several configurations by their place, and why those have none that can't be
+    compiled or loaded."""
+    sides, failures = {}, {}
+    for place, config in configs.items():
+        try:
+            kernel = kernel_of(session, problem, config, device)
+            sides[place] = own_side(session, problem, config, kernel, sms, sets)
+        except KernelError as error:
+            failures[place] = f"{type(error).__name__}: {error}"
+    return sides, failures
 
 
 def most_sms(session: Session, sms: int | None) -> int:

@@ -11,10 +11,11 @@ import secrets
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from kernels.contest import Contest, ContestTask, Entrant, run_contest
 from kernels.errors import GpuAbsent
 from kernels.gpu_lock import call_alone
 from kernels.hang import Hang, unknown
@@ -32,6 +33,10 @@ from solver.problem import Problem
 DEADLINE_S = 60.0
 DIAGNOSIS_S = 60.0
 """Longest time, start and compilation included, to find out where a kernel hangs."""
+
+
+LEAST_RACE_S = 1.0
+"""A race that is begun has this long at least, whatever the deadline leaves."""
 
 
 class Reason(StrEnum):
@@ -69,7 +74,9 @@ _REASONS = {
 @dataclass(frozen=True, slots=True)
 class VerificationRequest:
     """What to verify. ``seed`` None draws a fresh one; ``predicted_us`` is the model's time,
-    compared with the measured one; ``against`` and ``trace`` as in ``worker.Task``."""
+    compared with the measured one; ``against`` and ``trace`` as in ``worker.Task``.
+    ``alternatives`` are raced against it, each with its predicted µs. ``picked``: the configuration
+    is the solver's pick."""
 
     problem: Problem
     config: Config
@@ -78,6 +85,8 @@ class VerificationRequest:
     protocol: Protocol = VERIFY
     against: tuple[Config, ...] = ()
     trace: bool = False
+    alternatives: tuple[tuple[Config, float], ...] = ()
+    picked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +97,9 @@ class Verification:
     cuBLAS's time over ours, between ``ratio_low`` and ``ratio_high``. ``protocol`` says how
     it was timed; the median lies between ``median_low_us`` and ``median_high_us``. ``copies``
     names the operands that a launch copies first, which is timed too. ``against`` is how the
-    fastest of other configurations did beside this one (kernels.against.Against).
-    ``trace`` is the GPU's timeline over the model's (kernels.trace.trace_of).
+    fastest of other configurations did beside this one (kernels.against.Against), ``contest`` how
+    it and its alternatives did in a race (kernels.contest.Contest), each with its configuration and
+    predicted time. ``trace`` is the GPU's timeline over the model's (kernels.trace.trace_of).
     ``hang`` is where the debug build waits (kernels.hang.Hang) after a timeout.
     """
 
@@ -135,6 +145,7 @@ class Verification:
     throttle: tuple[str, ...] = ()
     against: dict[str, Any] | None = None
     trace: dict[str, Any] | None = None
+    contest: dict[str, Any] | None = None
     hang: dict[str, Any] | None = None
 
     @property
@@ -199,12 +210,15 @@ def verify(
     replaced if this kills it; ``on_report`` is told how far it is, as a stage and its figures. A
     wrong, hanging, faulting or illegal kernel is a result. One that is killed at its deadline is
     run once more, in its debug build, to say where it hangs: that takes DIAGNOSIS_S at most.
+    Alternatives are raced afterwards, within the same deadline; what becomes of their race changes
+    nothing of the rest.
     Raises GpuAbsent and NoKernelFamily where nothing could be launched at all.
     """
     gpu, device = require_gpu()
     seed = secrets.randbits(63) if request.seed is None else request.seed
     try:
-        for config in (request.config, *request.against):
+        alternatives = (config for config, _ in request.alternatives)
+        for config in (request.config, *request.against, *alternatives):
             legality.check(config, request.problem, load_profile(device))
     except (IllegalConfig, InvalidProblem) as error:
         return _failed(request, gpu, seed, Reason.ILLEGAL, str(error), 0.0)
@@ -216,10 +230,22 @@ def verify(
             if on_report is not None:
                 on_report({"stage": "diagnosing"})
             hang = where_it_hangs(runner, gpu, request)
+        contest = None
+        if request.alternatives and outcome.kind is OutcomeKind.OK and not outcome.value.failure:
+            entered = (_contest_of(request, device, seed),)
+            left_s = max(deadline_s - outcome.elapsed_s, LEAST_RACE_S)
+            contest = call_alone(runner, gpu.uuid, run_contest, entered, left_s, on_report)
     if outcome.kind is not OutcomeKind.OK:
         reason, details = failure_of(outcome)
         return _failed(request, gpu, seed, reason, details, outcome.elapsed_s, hang)
-    return verification_of(request, gpu, seed, outcome.value, outcome.elapsed_s)
+    elapsed_s = outcome.elapsed_s
+    if contest is not None:
+        elapsed_s += contest.elapsed_s
+        if contest.kind is not OutcomeKind.OK and failure_of(contest)[0] is Reason.WORKER_LOST:
+            # Ended from outside: not all that was asked for was done, nor was it tried.
+            return _failed(request, gpu, seed, *failure_of(contest), elapsed_s)
+    made = verification_of(request, gpu, seed, outcome.value, elapsed_s)
+    return made if contest is None else replace(made, contest=contest_record(request, contest))
 
 
 def where_it_hangs(worker: Worker, gpu: HostGpu, request: VerificationRequest) -> Hang:
@@ -253,6 +279,27 @@ def verification_of(
         prediction_error=error,
         **figures,
     )
+
+
+def _contest_of(request: VerificationRequest, device: str, seed: int) -> ContestTask:
+    configs = (request.config, *(config for config, _ in request.alternatives))
+    return ContestTask(request.problem, configs, device, seed, request.protocol)
+
+
+def contest_record(request: VerificationRequest, outcome: Outcome) -> dict[str, Any]:
+    """How a request's configuration and its alternatives did in a race, each with what it is and
+    what was predicted of it; ``note`` says why the race was not run to its end, None where it was.
+    """
+    entered = ((request.config, request.predicted_us), *request.alternatives)
+    ran = outcome.kind is OutcomeKind.OK
+    contest: Contest = outcome.value if ran else Contest((Entrant(),) * len(entered), None)
+    note = None if ran else ": ".join(failure_of(outcome))
+    record = contest.to_dict()
+    candidates = [
+        {"config": config.to_dict(), "predicted_us": predicted_us, **entrant}
+        for (config, predicted_us), entrant in zip(entered, record["candidates"], strict=True)
+    ]
+    return record | {"candidates": candidates, "note": note}
 
 
 def _about(

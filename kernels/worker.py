@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernels.against import AgainstTask, run_against
+from kernels.contest import RELEASE_L2S
 from kernels.process import report
 from kernels.protocol import Protocol
 from kernels.trace import trace_of
@@ -123,7 +124,7 @@ def run_task(task: Task) -> TaskResult:
         "copies": copied_operands(problem),
     }
     if task.check:
-        if memory_bytes(problem) > current.l2_bytes * 16:
+        if memory_bytes(problem) > current.l2_bytes * RELEASE_L2S:
             current.release()
         result = check_config(current, kernel, problem, config, sms, task.seed)
         facts.update(

@@ -56,7 +56,7 @@ RANK_WORDS = {
 
 def answer_body(solution: Solution) -> dict[str, Any]:
     """The JSON body of an answer."""
-    question, best, table = solution.question, solution.pick, solution.space.allowed
+    question, best = solution.question, solution.pick
     problem, device = question.problem, solution.device
     body = {
         "problem": problem.to_dict(),
@@ -65,9 +65,7 @@ def answer_body(solution: Solution) -> dict[str, Any]:
         "fits_device_memory": memory_bytes(problem, question.model) <= device.limit("memory_bytes"),
         "model_version": MODEL_VERSION,
         **question.to_dict(),
-        "config": best.config.to_dict(),
-        "kernel": launch(table, best),
-        "predicted": predicted(table, best.work, best.kernel, problem),
+        **chosen(solution, best),
         "proof": _proof(solution),
         "alternatives": [listed_row(solution, row) for row in solution.rows[1:]],
         "device": describe_device(device, question.model),
@@ -79,6 +77,17 @@ def answer_body(solution: Solution) -> dict[str, Any]:
         body["front_size"] = len(solution.front.points)
         body["complete"] = complete(solution)
     return body
+
+
+def chosen(solution: Solution, row: Row) -> dict[str, Any]:
+    """What an answer says of the configuration that it gives: itself, its launch, and what is
+    predicted of it."""
+    table = solution.space.allowed
+    return {
+        "config": row.config.to_dict(),
+        "kernel": launch(table, row),
+        "predicted": predicted(table, row.work, row.kernel, solution.question.problem),
+    }
 
 
 def simulation_body(

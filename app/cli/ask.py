@@ -20,10 +20,12 @@ from app.cli.arguments import (
 )
 from app.cli.certificates import answer_with_certificate
 from app.cli.documents import config_of, question_of
+from app.cli.memory import VARIABLE, memory
 from app.cli.session import OK, Session
 from app.cli.show import show_answer, show_devices, show_explanation, show_simulation
 from app.host import detect_host
-from solver.question import TIME_LIMIT_MS_MAX, TOP_K_MAX
+from app.measured_answer import Winner
+from solver.question import TIME_LIMIT_MS_MAX, TOP_K_MAX, Question
 
 
 def add_commands(commands: Any) -> None:
@@ -48,6 +50,12 @@ def add_commands(commands: Any) -> None:
         type=Path,
         metavar="FILE",
         help="write the proved answer there, for recheck",
+    )
+    optimize_.add_argument(
+        "--model-only",
+        action="store_true",
+        help=f"answer from the model, whatever verifications measured: with {VARIABLE} set, a "
+        "configuration that one found faster than the pick here is answered",
     )
     optimize_.set_defaults(run=optimize)
 
@@ -76,9 +84,17 @@ def optimize(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.certificate is not None:
         return answer_with_certificate(question, arguments.certificate, session)
     with session.waiting("solving"):
-        body, _ = answers.optimize(question)
+        body, _ = answers.optimize(question, winner=_winner(question, arguments.model_only))
     session.emit(body, lambda console: show_answer(console, body))
     return OK
+
+
+def _winner(question: Question, model_only: bool) -> Winner | None:
+    """What verifications here found faster than the pick, where that is remembered."""
+    if model_only:
+        return None
+    with memory(make=False) as learning:
+        return None if learning is None else learning.winners.find(question)
 
 
 def explain(arguments: argparse.Namespace, session: Session) -> int:

@@ -54,7 +54,11 @@ def add_commands(commands: Any) -> None:
     protocol_.set_defaults(run=protocol)
 
     plan_ = kinds.add_parser("plan", help="a plan file for `python -m kernels.bench`")
-    plan_.add_argument("--suite", metavar="NAME|FILE.csv", help=f"{SUITE_HELP}; llm")
+    plan_.add_argument(
+        "--suite",
+        metavar="NAME|FILE.csv",
+        help=f"{SUITE_HELP}; llm. With --regret: of the ground truth's shapes only this suite's",
+    )
     plan_.add_argument(
         "--best",
         type=bounded("best", 0, TOP_K_MAX),
@@ -65,8 +69,8 @@ def add_commands(commands: Any) -> None:
     plan_.add_argument(
         "--regret",
         action="store_true",
-        help="instead: races of the pick with the model's next ones, the ground truth's fastest "
-        "and peers' picks, over its shapes",
+        help="instead: races of the pick with the model's next ones, what a verification would "
+        "race, the ground truth's fastest and peers' picks, over its shapes",
     )
     add_results(plan_)
     plan_.add_argument("--out", required=True, type=Path, metavar="FILE")
@@ -99,7 +103,7 @@ def plan(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench plan``."""
     device = arguments.device or detect_host().device
     if arguments.regret:
-        for name in ("suite", "best", "cache"):
+        for name in ("best", "cache"):
             if getattr(arguments, name) is not None:
                 raise InvalidInput(name, "must not be given with --regret, which decides it")
         from app.recorded import read_recorded  # here: no other command needs them
@@ -107,7 +111,7 @@ def plan(arguments: argparse.Namespace, session: Session) -> int:
 
         recorded = read_recorded(device, arguments.results)
         with session.progress("planning") as bar:
-            document = make_regret_plan(recorded, device, bar)
+            document = make_regret_plan(recorded, device, bar, arguments.suite)
     else:
         if arguments.results is not None:
             raise InvalidInput("results", "goes with --regret alone")

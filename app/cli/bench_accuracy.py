@@ -16,6 +16,7 @@ from app.cli.layout import pairs
 from app.cli.session import OK, Session
 from app.host import detect_host
 from solver.device import load_profile
+from solver.raced import TOP_COUNT
 
 PARTS = {"paper": "the paper's protocol, warm", "llm": "the LLM suite and further shapes, cold"}
 GROUPS = {"by_split": "held out by", "by_suite": "suite", "by_m": "m", "by_kind": "operands"}
@@ -109,6 +110,12 @@ def _show(console: Console, result: Mapping[str, Any]) -> None:
         ("shapes, of which unmeasured", f"{regret['shapes']}, {regret['unmeasured']}"),
         ("the pick: geomean, worst", _pair(regret, "geomean", "worst")),
         ("best of the first five", _pair(regret, "top5_geomean", "top5_worst")),
+        (
+            f"after verifying each with top_k {TOP_COUNT}, on {regret['learnt_shapes']} shapes",
+            _pair(regret, "learnt_geomean", "learnt_worst")
+            if regret["learnt_shapes"]
+            else "not run",
+        ),
         *(
             (f"{name}'s pick, on {peer['shapes']} shapes", _pair(peer, "geomean", "worst"))
             for name, peer in regret["peers"].items()

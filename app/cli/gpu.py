@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import uuid
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from app import answers
 from app.cli.arguments import add_config, add_device, add_problem, bounded, problem_of
 from app.cli.documents import config_of, write_whole
+from app.cli.memory import memory
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_record
+from app.cli.show_contest import show_contest
 from app.host import check_memory, detect_host
+from app.plan import candidates
+from app.schemas.questions import RACED_MAX
 from app.timeline import timeline_svg, trace_words
 from app.verification import verify_here
 from kernels.compile import check_compiled, compile_kernel
 from kernels.verify import VerificationRequest, require_gpu
 from solver.config import Config
 from solver.device import load_profile
+from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.problem import Problem
+from solver.question import Question
 from solver.report import problem_words
 
 DEADLINE_S = 120
@@ -41,6 +50,13 @@ def add_commands(commands: Any) -> None:
     )
     add_problem(verify_)
     add_config(verify_, required=False)
+    verify_.add_argument(
+        "--top-k",
+        type=bounded("top_k", 1, RACED_MAX),
+        default=1,
+        metavar="N",
+        help=f"race the pick against alternatives, N in all, at most {RACED_MAX}; 1",
+    )
     verify_.add_argument(
         "--deadline",
         type=bounded("deadline", 1, 3600),
@@ -97,22 +113,42 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
     problem = problem_of(arguments)
     gpu, device = require_gpu()
     check_memory(problem, gpu)
-    with session.waiting(f"verifying on {gpu.name}"):
+    if arguments.top_k > 1 and arguments.config is not None:
+        raise InvalidInput("top_k", "must be 1 with config: it is for the pick alone")
+    with session.waiting(f"verifying on {gpu.name}"), memory(make=True) as learning:
         answer = _choose(arguments, problem, device)
+        asked = Question(problem, device=device)
+        raced = candidates(asked, arguments.top_k)[1:] if arguments.top_k > 1 else []
         outcome = verify_here(
             VerificationRequest(
                 problem,
                 Config.from_dict(answer["config"]),
                 answer["predicted"]["time_us"],
                 trace=arguments.trace or arguments.trace_svg is not None,
+                alternatives=tuple((Config.from_dict(each), time_us) for each, time_us in raced),
+                picked=arguments.config is None,
             ),
             deadline_s=arguments.deadline,
         )
-    record = {**outcome.result, "config": answer["config"], "kernel": answer["kernel"]}
+        taught = None
+        if learning is not None and arguments.config is None:
+            taught = learning.remember(uuid.uuid4().hex, outcome)
+    record = {
+        **outcome.result,
+        **(taught or {}),
+        "config": answer["config"],
+        "kernel": answer["kernel"],
+    }
     trace = record["trace"]
     if arguments.trace_svg is not None and trace is not None:
         picture = timeline_svg(trace, problem_words(problem))
         write_whole(arguments.trace_svg, picture.encode())
     shown = record if trace is None else {**record, "trace": trace_words(trace)}
-    session.emit(record, lambda console: show_record(console, f"{outcome.status}", shown))
+
+    def show(console: Console) -> None:
+        show_record(console, outcome.status, shown)
+        if record.get("contest"):
+            show_contest(console, record["contest"])
+
+    session.emit(record, show)
     return OK if outcome.status == "passed" else NEGATIVE

@@ -67,6 +67,23 @@ def _asked(body: Body) -> list[tuple[str, Any]]:
     return rows
 
 
+def _source(body: Body) -> list[tuple[str, Any]]:
+    """What was measured, and what the model alone would answer."""
+    if body["source"] == "model":
+        return []
+    facts = body["measured"]
+    low, high = facts["ratio_low"], facts["ratio_high"]
+    return [
+        (
+            "measured",
+            f"{facts['time_us']:.2f} us, {facts['ratio']:.3f} ({low:.3f} to {high:.3f}) of the "
+            f"model's pick, on {facts['at']}",
+        ),
+        ("the model's pick", config_words(body["model_pick"]["config"])),
+        ("  predicted", f"{body['model_pick']['predicted']['time_us']:.2f} us; the proof is of it"),
+    ]
+
+
 def show_answer(console: Console, body: Body) -> None:
     """An optimisation's answer, with what else it lists."""
     score = [("score", f"{body['score']:.6g}")] if "score" in body else []
@@ -80,6 +97,7 @@ def show_answer(console: Console, body: Body) -> None:
                 ("kernel id", body["kernel"]["id"] or "none: this model has no kernel"),
                 *predicted_rows(body["predicted"]),
                 *score,
+                *_source(body),
                 ("proof", _proof(body["proof"], "front" in body)),
                 *warning_rows(body),
             ],

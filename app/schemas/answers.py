@@ -109,6 +109,27 @@ class Listed(Shape):
     score: float | None = Field(None, description="present with a weighted objective")
 
 
+class MeasuredFacts(Shape):
+    """What a verification measured of the configuration that is answered, next to the pick."""
+
+    time_us: float
+    pick_time_us: float = Field(description="the pick's, of the same rounds")
+    ratio: float = Field(description="median of paired times over the pick's")
+    ratio_low: float
+    ratio_high: float = Field(lt=1, description="below 1: it is surely faster")
+    at: str
+    verification_id: str
+    measurements_revision: int = Field(description="the measurement that the answer rests on")
+
+
+class ModelPick(Shape):
+    """What is answered without measurements; the proof is about it."""
+
+    config: ConfigRequest
+    kernel: Kernel
+    predicted: Predicted
+
+
 class OptimizeAnswer(Shape):
     """The first configuration of what is allowed, and the proof that it is."""
 
@@ -127,6 +148,11 @@ class OptimizeAnswer(Shape):
     config: ConfigRequest = Field(description="of a front: its first point")
     kernel: Kernel
     predicted: Predicted
+    source: Literal["model", "measured"] = Field(
+        description="measured: a verification found the configuration faster than the model's pick"
+    )
+    measured: MeasuredFacts | None = Field(None, description="present with source measured")
+    model_pick: ModelPick | None = Field(None, description="present with source measured")
     score: float | None = Field(None, description="present with a weighted objective")
     proof: Annotated[Optimal | Timeout | NotRequested, Field(discriminator="status")]
     alternatives: list[Listed]

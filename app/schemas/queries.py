@@ -1,8 +1,8 @@
 """A question as a query string: the members of POST's body as parameters of the same name.
 
 A value is read as the JSON it would be in the body, so that both mean the same and break the
-same limits: integers and numbers as JSON writes them, names without quotes, `objective` and
-`constraints` as JSON text.
+same limits: integers, numbers, true and false as JSON writes them, names without quotes,
+`objective` and `constraints` as JSON text.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ def _string(name: str, text: str) -> Any:
     return text
 
 
+def _boolean(name: str, text: str) -> Any:
+    return {"true": True, "false": False}.get(text, text)
+
+
 def _json(name: str, text: str) -> Any:
     try:
         return load(text)
@@ -100,6 +104,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "integer": _integer,
     "number": _number,
     "string": _string,
+    "boolean": _boolean,
     "json": _json,
 }
 """What a value is read with that is none of its kind stays text, which its limit then names."""

@@ -191,6 +191,9 @@ class QuestionRequest(AskedRequest):
         description="how many of the best configurations to list, the pick included",
         json_schema_extra=between(1, TOP_K_MAX),
     )
+    model_only: bool = Field(
+        False, description="answer from the model, whatever verifications measured"
+    )
 
     def question(self, host_device: str) -> Question:
         """The solver's question; InvalidInput names the field and the limit."""
@@ -276,6 +279,9 @@ class LaunchRequest(ProblemRequest):
 AGAINST_MAX = 16
 """Each may have to be compiled before it is raced, within the verification's deadline."""
 
+RACED_MAX = 16
+"""As AGAINST_MAX, the pick included."""
+
 
 class VerificationRequest(ProblemRequest):
     """A problem to run on the host's GPU, with a configuration or with the pick."""
@@ -291,9 +297,17 @@ class VerificationRequest(ProblemRequest):
     trace: bool = Field(
         False, description="run a traced build too, and lay the GPU's timeline over the model's"
     )
+    top_k: int = Field(
+        1,
+        description="race the pick against alternatives, so many in all: where one is surely "
+        "faster, `/v1/optimize` answers with it from then on",
+        json_schema_extra=between(1, RACED_MAX),
+    )
     priority: Literal["low", "normal", "high"] = Field(
         "normal",
         description="which of the jobs that wait goes first; those of one priority as accepted",
     )
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"m": 512, "n": 512, "k": 512}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"m": 512, "n": 512, "k": 512, "top_k": 5}]}
+    )

@@ -13,6 +13,11 @@ from app.store.jobs import PAGE_MAX
 Status = Literal["queued", "running", "passed", "failed", "cancelled"]
 
 
+class Alternative(Shape):
+    config: ConfigRequest
+    predicted_us: float
+
+
 class VerificationJob(Shape):
     """A verification as it stands."""
 
@@ -30,6 +35,10 @@ class VerificationJob(Shape):
         [], description="other configurations it is timed against; absent: none"
     )
     trace: bool = Field(False, description="whether it is traced; absent: no")
+    alternatives: list[Alternative] = Field(
+        [], description="what it is raced against; absent: nothing"
+    )
+    picked: bool = Field(False, description="whether it is the solver's pick; absent: it is not")
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -76,6 +85,23 @@ class HostGpuShape(Shape):
 class Devices(Shape):
     host: HostGpuShape | None
     devices: list[DeviceSummary]
+
+
+class DriftShape(Shape):
+    """How far the host's GPU is off its profile, by verifications of picks."""
+
+    device: str | None = Field(description="the profile; null where nothing is measured here")
+    measurements_revision: int = Field(
+        description="the last race that answers know of; 0: none of this device, driver, compiler "
+        "and kernel sources"
+    )
+    found: bool | None = Field(description="null: too few problems to tell")
+    problems: int = Field(description="distinct problems verified last that count")
+    ratio: float | None = Field(description="median of measured over predicted time")
+    low: float | None
+    high: float | None
+    band: float = Field(description="how far the model may be off by itself")
+    advice: str | None = Field(description="the command that mends it")
 
 
 class Health(Shape):

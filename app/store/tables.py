@@ -132,3 +132,33 @@ launches = Table(
     Index(None, "key_id", "at"),
     sqlite_autoincrement=True,
 )
+
+measurements = Table(
+    "measurements",
+    metadata,
+    # Order of measuring, never used twice: answers name the one they rest on.
+    Column("number", SERIAL, primary_key=True),
+    # Kept when the job is forgotten, so no foreign key.
+    Column("verification_id", String(32), nullable=False, unique=True),
+    Column("at", Moment, nullable=False),
+    Column("problem_sha256", String(64), nullable=False),
+    Column("problem", DOCUMENT, nullable=False),
+    Column("cache", String(8), nullable=False),
+    # What it holds for: another driver, compiler or kernel is another measurement.
+    Column("profile", String(64), nullable=False),
+    Column("device", String(100), nullable=False),
+    Column("driver", String(64), nullable=False),
+    Column("nvrtc", String(32), nullable=False),
+    Column("source_hash", String(64), nullable=False),
+    # What was predicted of the pick, and by which model.
+    Column("model_version", String(16), nullable=False),
+    Column("profile_sha256", String(64), nullable=False),
+    Column("config", DOCUMENT, nullable=False),
+    Column("predicted_us", Float, nullable=False),
+    Column("measured_us", Float, nullable=False),
+    # How many were raced, the pick among them, and what surely beat the pick.
+    Column("candidates", Integer, nullable=False),
+    Column("winner", DOCUMENT),
+    Index(None, "profile", "problem_sha256", "number"),
+    sqlite_autoincrement=True,
+)

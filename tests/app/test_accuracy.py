@@ -11,14 +11,17 @@ import pytest
 
 from app.accuracy import accuracy, pick_vs_cublas
 from app.cli.main import main
+from app.plan import candidates
 from app.recorded import read_recorded
 from app.regret_plan import fastest, make_regret_plan, model_first
 from kernels.bench_plan import parse_plan
 from solver.accuracy import FITTED
+from solver.config import Config
 from solver.families import sm90_gemm_legality as legality
 from solver.peers import triton_wishes
 from solver.problem import Problem
-from solver.raced import TOP_COUNT, TRUTH_COUNT
+from solver.question import Question
+from solver.raced import REASONS, TOP_COUNT, TRUTH_COUNT
 from tests.ground_truths import H200, Timed, config, off_by, predicted_us, write_truth
 
 HELD, SEEN = Problem(64, 4096, 4096), Problem(16, 4096, 4096)
@@ -83,7 +86,8 @@ def race_all(folder: Path) -> None:
             }
             for place, row in enumerate(job)
         ]
-        races.append(job[0].identity() | {"candidates": candidates})
+        learnt = {"winner": 1, "beats_pick": True}
+        races.append(job[0].identity() | {"candidates": candidates, "learnt": learnt})
     (folder / "regret.json").write_text(json.dumps({"rows": races}))
 
 
@@ -116,6 +120,7 @@ def test_it_prints_every_figure_of_the_contract(
     regret = body["regret"]
     assert (regret["shapes"], regret["unmeasured"]) == (2, 0)
     assert regret["geomean"] == regret["worst"] == regret["top5_worst"] == 1.0
+    assert (regret["learnt_shapes"], regret["learnt_worst"]) == (2, pytest.approx(1.01))
     assert regret["peers"]["nvmmh"]["shapes"] == regret["peers"]["triton"]["shapes"] == 2
     assert regret["peers"]["nvmmh"]["geomean"] > 1
     assert regret["peers"]["nvmmh"]["pick_time"]["rows"] == 2
@@ -184,8 +189,12 @@ def test_races_hold_the_pick_the_models_first_the_fastest_measured_and_the_peers
         first = [each for each, _ in model_first(group.problem, H200)]
         assert configs[:TOP_COUNT] == first
         assert [row.of[0] for row in job[:2]] == ["pick", "top"]
-        of = {why: [row.config for row in job if why in row.of] for why in ("truth", "top")}
+        of = {why: [row.config for row in job if why in row.of] for why in REASONS}
         assert of["top"] == first
+        question = Question(group.problem)
+        raced = candidates(question, TOP_COUNT)
+        assert set(of["contest"]) == {Config.from_dict(fields) for fields, _ in raced}
+        assert of["contest"][0] == first[0]
         assert of["truth"] == [each for each in configs if each in fastest(group)]
         assert len(of["truth"]) == TRUTH_COUNT
         for peer in ("nvmmh", "triton"):
@@ -205,12 +214,21 @@ def test_the_fastest_are_those_measured_so_in_order(tmp_path: Path) -> None:
     assert [each.stages for each in fastest(group, 3)] == [2 + row for row in order[:3]]
 
 
-def test_a_plan_of_races_takes_no_suite_and_a_plan_no_results(
+def test_races_may_be_those_of_one_suite(tmp_path: Path) -> None:
+    recorded = read_recorded("h200", recorded_folder(tmp_path))
+    whole, part = (
+        make_regret_plan(recorded, "h200", lambda *_: None, suite) for suite in (None, "llm")
+    )
+    assert part["rows"] == [row for row in whole["rows"] if row["suite"] == "llm"] != []
+
+
+def test_a_plan_of_races_takes_no_count_and_a_plan_no_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    recorded_folder(tmp_path)
     out = ["--out", str(tmp_path / "plan.json"), "--json"]
     for words, field in (
-        (["--regret", "--suite", "llm"], "suite"),
+        (["--regret", "--suite", "no", "--results", str(tmp_path)], "suite"),
         (["--regret", "--best", "3"], "best"),
         (["--regret", "--cache", "warm"], "cache"),
         (["--results", str(tmp_path)], "results"),

@@ -17,6 +17,7 @@ from app.answers import optimize_encoded
 from app.api.conditional import has_current
 from app.api.kept import KeptAnswers
 from app.main import create_app
+from app.measured_answer import Winner
 from app.schemas.queries import query_parameters
 from app.schemas.questions import OptimizeRequest, QuestionRequest
 from app.settings import Settings
@@ -39,7 +40,7 @@ def keeping() -> Iterator[TestClient]:
 def address(question: dict[str, Any]) -> str:
     """The address of a question: what has members as JSON text."""
     members = {
-        name: json.dumps(value) if isinstance(value, dict) else value
+        name: json.dumps(value) if isinstance(value, dict | bool) else value
         for name, value in question.items()
     }
     return f"/v1/optimize?{urlencode(members)}"
@@ -66,6 +67,7 @@ EVERYTHING = {
     "divergence": 1,
     "objective": {"kind": "weighted", "weights": {"smem": 0.1, "time": 1}},
     "constraints": {"smem_bytes": {"max": 98304}, "config": {"tile_m": {"in": [128, 64]}}},
+    "model_only": True,
 }
 
 
@@ -281,10 +283,10 @@ def test_kept_answers_stand_behind_whatever_refuses(keeping: TestClient) -> None
         assert keeping.get(address(SQUARE), headers=headers).status_code == status
 
 
-def dawdle(question: Question, asked_s: float | None = None) -> Any:
+def dawdle(question: Question, asked_s: float | None, winner: Winner | None) -> Any:
     """In a solver process: the answer, after long enough for the process to be killed."""
     time.sleep(1.0)
-    return optimize_encoded(question, asked_s)
+    return optimize_encoded(question, asked_s, winner)
 
 
 def test_all_who_wait_get_the_answer_though_its_solver_process_is_killed(

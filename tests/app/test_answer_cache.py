@@ -12,9 +12,12 @@ import pytest
 from app.answer_cache import QUERIES_EACH, QUERY_BYTES, Answer, AnswerCache, canonical
 from app.answering import Answering
 from app.errors import SolverLost
+from app.measured_answer import Winner
 from app.metrics import Metrics
 from app.schemas.questions import OptimizeRequest
 from app.solver_pool import Reply
+from app.winners import Winners
+from solver.config import Config
 from solver.question import Question
 
 PROBLEM = {"m": 512, "n": 512, "k": 512}
@@ -155,12 +158,16 @@ class Pool:
     def __init__(self, status: str = "optimal") -> None:
         self.status = status
         self.asked: list[Question] = []
+        self.winners: list[Winner | None] = []
         self.cancelled = 0
         self.end = asyncio.Event()
         self.failure: Exception | None = None
 
-    async def ask(self, function: Any, question: Question, arrived_s: float | None) -> Reply:
+    async def ask(
+        self, function: Any, question: Question, arrived_s: float | None, winner: Winner | None
+    ) -> Reply:
         self.asked.append(question)
+        self.winners.append(winner)
         try:
             await self.end.wait()
         except asyncio.CancelledError:
@@ -179,13 +186,15 @@ def run(
     *,
     status: str = "optimal",
     limit: int = 100_000,
+    winners: Winners | None = None,
 ) -> str:
     """Run ``body`` on an event loop; the metrics it leaves."""
     metrics = Metrics()
 
     async def go() -> None:
         pool = Pool(status)
-        await body(Answering(pool, AnswerCache(limit), metrics), pool)  # type: ignore[arg-type]
+        known = Winners() if winners is None else winners
+        await body(Answering(pool, AnswerCache(limit), metrics, known), pool)  # type: ignore[arg-type]
 
     asyncio.run(go())
     return metrics.text().decode()
@@ -295,3 +304,87 @@ def test_a_query_is_remembered_with_its_first_answer() -> None:
         assert answering.recall(b"m=512") == given.answer
 
     run(body)
+
+
+def won(number: int) -> Winner:
+    config = Config("sm90_gemm", 64, 64, 64, 4)
+    return Winner(number, config, (config,), {"measurements_revision": number})
+
+
+def test_a_race_that_ends_has_a_kept_question_answered_anew() -> None:
+    winners = Winners("h200")
+
+    async def body(answering: Answering, pool: Pool) -> None:
+        pool.end.set()
+        first = await answering.answer(question(), query=b"m=512")
+        assert answering.recall(b"m=512") == first.answer
+        winners.adopt(question().problem, "cold", 7, won(7))
+        assert answering.recall(b"m=512") is None
+        measured = await answering.answer(question(), query=b"m=512")
+        assert (measured.source, pool.winners) == ("miss", [None, won(7)])
+        assert answering.recall(b"m=512") == measured.answer != first.answer
+        assert (await answering.answer(question(), model_only=True)).answer == first.answer
+        winners.adopt(question().problem, "cold", 8, None)
+        assert (await answering.answer(question(), query=b"m=512")).answer == first.answer
+        assert len(pool.asked) == 2
+
+    run(body, winners=winners)
+
+
+def test_an_answer_that_a_race_overtook_is_not_what_its_query_finds_from_then_on() -> None:
+    winners = Winners("h200")
+
+    async def body(answering: Answering, pool: Pool) -> None:
+        overtaken = asyncio.create_task(answering.answer(question(), query=b"m=512"))
+        await asyncio.sleep(0.01)
+        winners.adopt(question().problem, "cold", 3, won(3))
+        asked_after = asyncio.create_task(answering.answer(question(), query=b"m=512"))
+        await asyncio.sleep(0.01)
+        pool.end.set()
+        await asked_after
+        await overtaken
+        assert answering.recall(b"m=512") == (await asked_after).answer
+        assert pool.winners == [None, won(3)]
+
+    run(body, winners=winners)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"m": 513},
+        {"cache": "warm"},
+        {"device": "h20"},
+        {"device": "a6000", "model": "paper"},
+        {"objective": {"kind": "lexicographic", "order": ["wait", "time"]}},
+        {"objective": {"kind": "pareto", "axes": ["time", "smem"]}},
+        {"constraints": {"sms": {"max": 120}}},
+    ],
+)
+def test_a_winner_answers_its_own_problem_alone_where_time_is_what_counts(
+    members: dict[str, Any],
+) -> None:
+    winners = Winners("h200")
+    winners.adopt(question().problem, "cold", 1, won(1))
+    assert winners.find(question(constraints={"smem_bytes": {"max": 65536}})) == won(1)
+    assert winners.find(question(**members)) is None
+
+
+def test_a_race_that_is_known_already_changes_nothing() -> None:
+    winners = Winners("h200")
+    winners.adopt(question().problem, "cold", 5, won(5))
+    winners.adopt(question().problem, "cold", 4, None)
+    assert (winners.find(question()), winners.revision) == (won(5), 5)
+
+
+def test_forgetting_queries_keeps_answers_and_gives_their_memory_back() -> None:
+    cache = AnswerCache(10_000)
+    cache.put("q", answer())
+    size = cache.size
+    for query in (b"a", b"b"):
+        cache.remember(query, "q")
+    assert cache.size > size
+    cache.forget_queries()
+    assert (cache.size, cache.by_query(b"a"), cache.get("q")) == (size, None, answer())
+    cache.remember(b"a", "q")
+    assert cache.by_query(b"a") == answer()

@@ -203,7 +203,7 @@ class Solver:
         self.begun = self.running = self.most = 0
         self.cancelled = 0
 
-        async def ask(pool: Any, function: Any, question: Question, arrived_s: Any) -> Reply:
+        async def ask(pool: Any, function: Any, question: Question, *_: Any) -> Reply:
             self.begun += 1
             self.running += 1
             self.most = max(self.most, self.running)
@@ -326,7 +326,7 @@ def test_a_single_question_is_not_kept_waiting_by_a_batch(
 def test_a_defect_is_one_line_that_tells_nothing_of_the_inside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(pool: Any, function: Any, question: Question, arrived_s: Any) -> Reply:
+    async def broken(pool: Any, function: Any, question: Question, *_: Any) -> Reply:
         if question.problem.m == 2:
             raise RuntimeError("the inside")
         return Reply((b"{}", "optimal", {}), 0.0, 0.0)

@@ -46,6 +46,7 @@ class Service:
                 "config": {},
                 "proof": {"status": "optimal", "space": {"configurations": 1}},
                 "predicted": {"time_us": 1.0},
+                "source": "model" if body.get("model_only") else "measured",
             }
         return {"status": self._status, "reason": None, "result": self._results.pop(0)}
 
@@ -71,6 +72,21 @@ def test_a_problem_is_asked_whole_over_http(
     problems = [Problem(64, 64, 64), Problem(64, 64, 64, layout="tt", ldc=65)]
     assert [problem_of(body) for body in service.asked] == [p for p in problems for _ in range(2)]
     assert [problem_of(row) for row in record["rows"]] == problems
+
+
+def test_the_models_pick_is_verified_and_with_top_k_raced_and_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    service = Service(RESULT, RESULT)
+    _, plain = verify(monkeypatch, tmp_path, service)
+    assert [body.get("model_only") for body in service.asked] == [True, None] * 2
+    assert all("source" not in row for row in plain["rows"])
+    service = Service(RESULT, RESULT)
+    _, record = verify(monkeypatch, tmp_path, service, "--top-k", "5")
+    first, job, again = service.asked[:3]
+    assert first["model_only"] is True
+    assert (job["top_k"], "config" in job, "model_only" in again) == (5, False, False)
+    assert [row["source"] for row in record["rows"]] == ["measured", "measured"]
 
 
 def test_the_record_says_of_the_service_what_its_results_say(

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from kernels.against import Beside
 from kernels.bench_plan import InvalidPlan, parse_plan
+from kernels.contest import Contest, ContestTask, Entrant
 from kernels.process import Outcome, OutcomeKind
-from kernels.protocol import REGRET
+from kernels.protocol import REGRET, VERIFY
 from kernels.regret import RegretRace, RegretRun, RegretTask, paired
 from kernels.worker import Task
 from solver.problem import Problem
@@ -124,3 +126,51 @@ def test_no_candidate_drops_out_and_small_differences_are_told(
     runs = paired(dict(enumerate(raced.times_us)), REGRET.confidence)
     for i, run in runs.items():
         assert run.relative == pytest.approx(spans[i] / spans[0], abs=0.006)
+
+
+def contest_plan() -> Any:
+    """A pick, another, and two of which the second is raced with the pick in a verification."""
+    reasons = (["pick", "contest"], ["truth"], ["contest"])
+    rows = [
+        ROW | {"role": "regret", "config": CONFIG | {"tile_n": tile}, "of": of}
+        for tile, of in zip(TILES, reasons, strict=True)
+    ]
+    return parse_plan(plan_text(*rows))
+
+
+def test_what_a_verification_would_learn_is_found_before_the_race_that_judges_it() -> None:
+    found = Contest(
+        (Entrant(10.0, 1.0, 1.0, 1.0, 12), Entrant(9.0, 0.9, 0.89, 0.91, 12)),
+        1,
+        Beside(9.0, 10.0, 0.9, 0.89, 0.91, 15, None),
+    )
+
+    def answer(task: Any) -> Any:
+        if isinstance(task, ContestTask):
+            return found
+        return RegretRace({i: RegretRun(5.0, 21, 1.0, 1.0, 1.0) for i in task.configs})
+
+    made, worker = runner(answer)
+    record = json.loads(json.dumps(made.run(contest_plan().jobs()[0])))
+    contest, race = worker.tasks
+    assert [config.tile_n for config in contest.configs] == [128, 192]
+    assert contest.protocol == VERIFY
+    assert list(race.configs) == [0, 1, 2]
+    learnt = record["learnt"]
+    assert (learnt["winner"], learnt["beats_pick"], learnt["note"]) == (2, True, None)
+    assert learnt["fresh"]["high"] == 0.91
+    assert [each["candidate"] for each in learnt["candidates"]] == [0, 2]
+
+
+def test_a_verification_that_dies_leaves_the_race_to_be_run_and_says_why() -> None:
+    def answer(task: Any) -> Any:
+        if isinstance(task, ContestTask):
+            return Outcome(OutcomeKind.DIED, 1.0, exit_code=-11)
+        return RegretRace({i: RegretRun(5.0, 21, 1.0, 1.0, 1.0) for i in task.configs})
+
+    made, _ = runner(answer)
+    record = made.run(contest_plan().jobs()[0])
+    assert record["learnt"]["winner"] is None
+    assert "the contest ended with fault" in record["learnt"]["note"]
+    assert record["status"] == "passed"
+    assert made.run(regret_plan(128, 64).jobs()[0])["learnt"] is None

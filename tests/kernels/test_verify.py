@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import kernels.verify
 from kernels import gpu_lock
+from kernels.contest import Contest, ContestTask, Entrant, run_contest
 from kernels.errors import GpuAbsent, NoKernelFamily
 from kernels.host import PROFILE_BY_NAME, HostGpu, match_profile, visible_device
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.verify import Reason, VerificationRequest, failure_of, require_gpu, verify
-from kernels.worker import TaskResult
+from kernels.worker import TaskResult, run_task
 from solver.config import Config
 from solver.device import device_names
 from solver.problem import Problem
@@ -164,3 +166,75 @@ def test_an_illegal_configuration_never_reaches_the_gpu() -> None:
     verification = verify(request, worker=Untouched())
     assert verification.reason is Reason.ILLEGAL
     assert verification.details
+
+
+class RacingWorker(Worker):
+    """A worker whose process answers the task and then the race."""
+
+    def __init__(self, task: Outcome, race: Outcome) -> None:
+        super().__init__()
+        self._ends = {run_task: task, run_contest: race}
+        self.raced: list[ContestTask] = []
+        self.deadlines_s: list[float] = []
+
+    def call(self, function: Any, arguments: Any = (), limit_s: float = 0, *_: Any) -> Outcome:
+        if function is run_contest:
+            self.raced += arguments
+            self.deadlines_s.append(limit_s)
+        return self._ends.get(function, outcome(OutcomeKind.OK))
+
+
+OTHER = Config("sm90_gemm", 64, 128, 64, 4)
+RACE = replace(REQUEST, alternatives=((OTHER, 6.5),))
+DONE = outcome(OutcomeKind.OK, value=RESULT)
+FOUND = Contest((Entrant(5.0, 1.0, 1.0, 1.0, 12), Entrant(4.0, 0.8, 0.79, 0.81, 12)), 1)
+
+
+@pytest.mark.usefixtures("on_h200")
+def test_alternatives_are_raced_once_the_pick_has_passed_within_the_same_deadline() -> None:
+    worker = RacingWorker(DONE, outcome(OutcomeKind.OK, value=FOUND))
+    verification = verify(RACE, 60.0, worker)
+    assert verification.passed
+    assert verification.contest is not None
+    assert (verification.contest["winner"], verification.contest["note"]) == (1, None)
+    pick, other = verification.contest["candidates"]
+    assert (pick["config"], pick["predicted_us"]) == (RACE.config.to_dict(), 5.5)
+    assert (other["config"], other["predicted_us"], other["ratio"]) == (OTHER.to_dict(), 6.5, 0.8)
+    (task,) = worker.raced
+    assert task == ContestTask(RACE.problem, (RACE.config, OTHER), "h200", 1, RACE.protocol)
+    assert worker.deadlines_s == [59.0]
+    assert verification.elapsed_s == 2.0
+    json.dumps(verification.to_dict(), allow_nan=False)
+
+
+@pytest.mark.usefixtures("on_h200")
+def test_a_race_that_hangs_or_faults_leaves_the_picks_own_verification() -> None:
+    for came, why in (
+        (outcome(OutcomeKind.TIMEOUT, message="killed"), "timeout: killed"),
+        (outcome(OutcomeKind.DIED, exit_code=-signal.SIGSEGV, message="died"), "fault: died"),
+    ):
+        verification = verify(RACE, worker=RacingWorker(DONE, came))
+        assert verification.passed
+        assert verification.median_us == 5.0
+        assert verification.contest is not None
+        assert verification.contest["note"] == why
+        assert verification.contest["winner"] is None
+        assert len(verification.contest["candidates"]) == 2
+
+
+@pytest.mark.usefixtures("on_h200")
+def test_a_process_that_is_ended_from_outside_in_a_race_is_lost_with_the_whole_run() -> None:
+    killed = outcome(OutcomeKind.DIED, exit_code=-signal.SIGKILL)
+    assert verify(RACE, worker=RacingWorker(DONE, killed)).reason is Reason.WORKER_LOST
+
+
+@pytest.mark.usefixtures("on_h200")
+def test_a_pick_that_is_wrong_is_not_raced_and_an_illegal_alternative_is_refused() -> None:
+    wrong = outcome(OutcomeKind.OK, value=replace(RESULT, failure="3 elements wrong"))
+    worker = RacingWorker(wrong, outcome(OutcomeKind.OK, value=FOUND))
+    assert verify(RACE, worker=worker).reason is Reason.WRONG_RESULT
+    assert worker.raced == []
+    illegal = replace(REQUEST, alternatives=((replace(OTHER, tile_m=96), 1.0),))
+    assert verify(illegal, worker=worker).reason is Reason.ILLEGAL
+    assert verify(REQUEST, worker=worker).contest is None
+    assert worker.raced == []

@@ -41,13 +41,17 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     space; `objective` and `constraints` say otherwise. Constraints that leave nothing get 422
     with the ones that clash.
 
-    The proof is about the model; a verification is about the GPU. The body is a pure
-    function of the question, the device profile and the model: timings are in the
-    `Server-Timing` header. Only where `time_limit_ms` came before the end of the proof
-    does it depend on the machine: `proof.status` is then `timeout`, and it is not to be cached.
+    The proof is about the model; a verification is about the GPU. Where one found a configuration
+    that is surely faster than the pick here, that is answered: `source` is `measured`, and
+    `model_pick`, which the proof is about, stands beside it. `model_only` leaves that out.
+
+    The body is a pure function of the question, the device profile, the model and, with `source`
+    `measured`, of the measurement that it names; timings are in the `Server-Timing` header. Only
+    where `time_limit_ms` came before the end of the proof does it depend on the machine:
+    `proof.status` is then `timeout`, and it is not to be cached.
     """
     given = await services.answering.answer(
-        body.question(services.host.device), arrived_s=arrived_s
+        body.question(services.host.device), arrived_s=arrived_s, model_only=body.model_only
     )
     late = given.answer.status == "timeout"
     return answer_response(given, headers=NOT_KEPT if late else ())
@@ -66,12 +70,14 @@ async def optimize_by_address(request: Request, services: ServicesDep) -> Respon
     """The answer that `POST /v1/optimize` gives to the same members, byte by byte; `objective` and
     `constraints` are JSON text, and there is no `time_limit_ms`.
 
-    `ETag` changes when the answer does: with the model's version, the device profile, or the
-    host's GPU where no device is named. `If-None-Match` with it gets 304.
+    `ETag` changes when the answer does: with the model's version, the device profile, what was
+    measured, or the host's GPU where no device is named. `If-None-Match` with it gets 304.
     """
     query: bytes = request.scope["query_string"]
-    question = read_question(query).question(services.host.device)
-    given = await services.answering.answer(question, query=query)
+    asked = read_question(query)
+    given = await services.answering.answer(
+        asked.question(services.host.device), query=query, model_only=asked.model_only
+    )
     return addressed_response(request.scope, given, services.settings.answer_max_age_s)
 
 

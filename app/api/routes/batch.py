@@ -78,7 +78,10 @@ async def _line(services: Services, index: int, defaults: dict[str, Any], proble
 
 async def _answer(services: Services, defaults: dict[str, Any], problem: Any) -> bytes:
     values = {**defaults, **problem} if isinstance(problem, dict) else problem
-    question = OptimizeRequest.read(values).question(services.host.device)
+    asked = OptimizeRequest.read(values)
+    question = asked.question(services.host.device)
     async with services.batches:
-        given = await services.answering.answer(question, arrived_s=time.monotonic(), patient=True)
+        given = await services.answering.answer(
+            question, arrived_s=time.monotonic(), patient=True, model_only=asked.model_only
+        )
     return given.answer.body

@@ -25,6 +25,7 @@ from app.api.responses import json_response
 from app.errors import NotFound
 from app.host import check_memory
 from app.keys import Scope
+from app.plan import candidates
 from app.problem_documents import (
     ENDED,
     INVALID,
@@ -36,7 +37,7 @@ from app.problem_documents import (
     UNAVAILABLE,
 )
 from app.quota import check_quota
-from app.schemas.questions import VerificationRequest
+from app.schemas.questions import RACED_MAX, VerificationRequest
 from app.schemas.service import VerificationJob, VerificationPage, VerificationPageQuery
 from app.store.job import Job
 from app.store.jobs import question_sha256
@@ -49,6 +50,7 @@ from solver.config import Config
 from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidInput
 from solver.families import sm90_gemm_legality as legality
+from solver.limits import check_integer
 from solver.problem import Problem
 from solver.question import Question
 from solver.report import problem_words
@@ -82,7 +84,9 @@ async def submit(
     caller: CallerDep,
     idempotency_key: IdempotencyKeyDep,
 ) -> Response:
-    """Queues a verification of the given configuration, or of the pick where there is none.
+    """Queues a verification of the given configuration, or of the pick where there is none. With
+    `top_k` the pick is raced against alternatives: half are the model's next, the others of further
+    tiles. Picks are remembered, and so is what beats one.
 
     The job outlives the service from here on; `Location` says where to follow it. Without a GPU:
     503. On a GPU that no kernel family runs on, for a problem beyond its memory, or for an illegal
@@ -91,24 +95,31 @@ async def submit(
     services.gpu.require_open()
     owner = caller.key_id
     # Members that a request need not have leave the digest of one without them as it was.
-    unset = {name for name in ("cache", "against", "trace") if name not in body.model_fields_set}
+    optional = ("cache", "against", "top_k", "trace")
+    unset = {name for name in optional if name not in body.model_fields_set}
     sha256 = question_sha256(KIND, body.model_dump(exclude=unset))
     earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
         return _answer(earlier, 200)
+    check_integer("top_k", body.top_k, 1, RACED_MAX)
+    if body.top_k > 1 and (body.config is not None or body.against):
+        raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
     problem = body.problem()
     await run_in_threadpool(check_quota, caller, services.database, services.metrics)
     gpu, device = await run_in_threadpool(require_gpu)
     check_memory(problem, gpu)
+    alternatives: list[tuple[Config, float]] = []
     if body.config is None:
         question = Question(problem, device=device, proof="none", cache=body.cache)
-        answer, _ = (await services.pool.ask(answers.optimize, question)).value
+        raced = (await services.pool.ask(candidates, question, body.top_k)).value
+        pick, *alternatives = [(Config.from_dict(each), time_us) for each, time_us in raced]
+        config, predicted_us = pick
     else:
         config = body.config.config()
         reply = await services.pool.ask(
             answers.simulate, problem, config, device, "calibrated", 1.0, body.cache
         )
-        answer = reply.value
+        predicted_us = reply.value["predicted"]["time_us"]
     others = _others(body, problem, device)
     job, fresh = await run_in_threadpool(
         services.jobs.submit,
@@ -116,11 +127,13 @@ async def submit(
         request_of(
             Verification(
                 problem,
-                Config.from_dict(answer["config"]),
-                answer["predicted"]["time_us"],
+                config,
+                predicted_us,
                 protocol=VERIFY.with_cache(body.cache),
                 against=others,
                 trace=body.trace,
+                alternatives=tuple(alternatives),
+                picked=body.config is None,
             )
         ),
         sha256=sha256,

@@ -1,0 +1,117 @@
+"""Drift: told where the device has moved, and not for the model's own errors."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.drift import ADVICE, BAND, ENOUGH, LATEST, drift_of
+from app.recorded import results_folder
+from app.regret_plan import model_first
+from solver.device import DeviceProfile
+from solver.ground_truth import CONFIG_FIELDS
+from solver.problem import Problem
+from solver.row_price import price_rows
+from solver.suites import load_suite
+from solver.units import TICKS_PER_US
+from tests.ground_truths import H200
+
+SPREAD = 0.07
+"""Of the logarithm of one problem's error: beyond what is recorded of picks (a mean of 4.2 %)."""
+
+
+def ratios(rng: random.Random, count: int, off: float = 1.0) -> list[float]:
+    """Ratios of a model that is right but for its errors, on a device that is ``off``."""
+    return [off * math.exp(rng.gauss(0.0, SPREAD)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [ENOUGH, 16, LATEST])
+@pytest.mark.parametrize("bias", [0.95, 1.0, 1.05])
+def test_a_true_model_with_errors_and_a_small_bias_is_not_said_to_have_drifted(
+    count: int, bias: float
+) -> None:
+    found = [drift_of(ratios(random.Random(seed), count, bias)).found for seed in range(2000)]
+    assert None not in found
+    assert sum(map(bool, found)) <= 2  # 99 % and a band: once in some thousand
+
+
+@pytest.mark.parametrize("off", [1 / 1.25, 1.25])
+def test_a_device_that_is_a_quarter_off_is_found(off: float) -> None:
+    found = [drift_of(ratios(random.Random(seed), 24, off)).found for seed in range(500)]
+    assert sum(map(bool, found)) >= 499
+    whole = drift_of(ratios(random.Random(1), 24, off)).to_dict()
+    assert whole["advice"] == ADVICE
+    assert whole["low"] <= whole["ratio"] <= whole["high"]
+
+
+def test_too_few_problems_tell_nothing_and_old_ones_do_not_count() -> None:
+    few = drift_of([2.0] * (ENOUGH - 1))
+    assert (few.found, few.ratio, few.problems) == (None, None, ENOUGH - 1)
+    assert few.to_dict()["advice"] is None
+    assert drift_of([1.0] * LATEST + [2.0] * 500).found is False
+    assert drift_of([2.0] * LATEST + [1.0] * 500).problems == LATEST
+
+
+def test_one_outlier_is_no_drift() -> None:
+    assert drift_of([1.0] * 20 + [9.0]).found is False
+
+
+def scaled(profile: DeviceProfile, factor: float) -> DeviceProfile:
+    """A profile whose every rate, of memory or of multiply-adds, is so many times what it is."""
+
+    def planted(name: str, constant: Any) -> Any:
+        is_rate = constant.unit.startswith(("B/", "MAC/"))
+        return replace(constant, value=constant.value * factor) if is_rate else constant
+
+    models = {
+        model: MappingProxyType({name: planted(name, c) for name, c in table.items()})
+        for model, table in profile.models.items()
+    }
+    return replace(profile, models=MappingProxyType(models))
+
+
+def predicted_us(problem: Problem, config: Any, profile: DeviceProfile) -> float:
+    columns = {name: np.array([getattr(config, name)]) for name in CONFIG_FIELDS}
+    return float(price_rows(problem, profile, columns, cold=True)[0][0] / TICKS_PER_US)
+
+
+def test_constants_that_were_planted_wrong_are_found_and_the_true_ones_are_not() -> None:
+    rng = random.Random(7)
+    wrong = scaled(H200, 1.4)
+    true_ratios, wrong_ratios = [], []
+    for problem in load_suite("llm")[::6]:
+        config, believed_us = model_first(problem, wrong)[0]
+        measured_us = predicted_us(problem, config, H200) * math.exp(rng.gauss(0, SPREAD))
+        wrong_ratios.append(measured_us / believed_us)
+        true_ratios.append(measured_us / predicted_us(problem, config, H200))
+    assert len(true_ratios) >= ENOUGH
+    assert drift_of(wrong_ratios).found is True
+    assert drift_of(true_ratios).found is False
+
+
+def test_the_band_is_more_than_any_class_of_held_out_rows_is_off_by_in_the_mean() -> None:
+    record = json.loads((results_folder("h200") / "accuracy.json").read_text("utf-8"))
+    errors = [
+        figures["mean_ape"]
+        for part in ("paper", "llm")
+        for group in ("by_m", "by_kind", "by_suite")
+        for figures in record[part][group].values()
+        if figures["rows"]
+    ]
+    assert max(errors) <= BAND
+
+
+def test_the_picks_that_are_recorded_have_not_drifted() -> None:
+    rows = json.loads((results_folder("h200") / "best_llm.json").read_text("utf-8"))["rows"]
+    picks = [r for r in rows if r["role"] == "pick" and r["median_us"]]
+    measured = [row["median_us"] / row["predicted_us"] for row in picks]
+    assert len(measured) >= ENOUGH
+    assert drift_of(measured).found is False
+    assert drift_of([1.3 * ratio for ratio in measured]).found is True
