@@ -131,11 +131,8 @@ struct Team {
     return x;
   }
   __device__ __forceinline__ void sync() const {
-    if constexpr (kWarps > 1) {
-      ptx::named_barrier(barrier, kLanes);
-    } else {
-      __syncwarp();
-    }
+    __syncwarp();
+    if constexpr (kWarps > 1) ptx::named_barrier(barrier, kLanes);
   }
 };
 
