@@ -65,13 +65,13 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
         if row % c.vector_bytes or c.vector_bytes < p.element_bytes:
             return False
         if c.kind == "plain":
-            return c.hold == "reload" and c.team == 1 and registers >= 48
+            return c.hold == "reload" and c.team == 1 and registers >= 64
         lanes_vectors = -(-row // (c.vector_bytes * 32 * c.team))
         words = vectors_needed(lanes_vectors, c.vector_bytes // p.element_bytes) * max(
             1, c.vector_bytes // 4
         )
-        spare = 48 if c.vector_bytes == 16 else 56
-        return c.hold == "registers" and words <= 64 and words + spare <= registers and ids <= 15
+        need = 1.375 * words + (40 if c.vector_bytes == 16 else 48)
+        return c.hold == "registers" and words <= 64 and need < registers + 1 and ids <= 15
     if c.vector_bytes != 16 or row % 16 or c.depth < 2:
         return False
     if c.chunk_bytes < 16 or c.chunk_bytes % 16:
