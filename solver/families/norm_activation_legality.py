@@ -260,7 +260,7 @@ def registers_for(config: NormConfig, words: int) -> int:
     of a row (tests/kernels/test_norm.py compiles a sample). A register split doesn't help: ptxas
     works with the launch's."""
     if config.kind == "plain":
-        return 64
+        return 80
     if config.has_ring:
         return 40 + 2 * words
     return 11 * words // 8 + (40 if config.vector_bytes == family.VECTOR_BYTES else 48)

@@ -65,7 +65,7 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
         if row % c.vector_bytes or c.vector_bytes < p.element_bytes:
             return False
         if c.kind == "plain":
-            return c.hold == "reload" and c.team == 1 and registers >= 64
+            return c.hold == "reload" and c.team == 1 and registers >= 80
         lanes_vectors = -(-row // (c.vector_bytes * 32 * c.team))
         words = vectors_needed(lanes_vectors, c.vector_bytes // p.element_bytes) * max(
             1, c.vector_bytes // 4
