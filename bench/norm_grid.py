@@ -138,12 +138,15 @@ def _preference(problem: NormProblem, config: NormConfig) -> tuple[float | NormC
 def cells(device: DeviceProfile) -> Iterator[Cell]:
     """The plan: each problem's candidates, at natural occupancy and at each that is forced."""
     room = device.limit("smem_per_sm_bytes")
+    known: dict[NormProblem, list[NormConfig]] = {}
     for problem in problems():
-        raced = candidates(problem, device)
+        inputs = replace(problem, degree=0)  # what is legal doesn't depend on it
+        if inputs not in known:
+            known[inputs] = candidates(inputs, device)
         for warps in WARPS_PER_SM:
             name = f"{problem.dtype}-{problem.width}-d{problem.degree}-w{warps or 'all'}"
             held_out = is_norm_held_out(problem, warps)
-            for config in raced:
+            for config in known[inputs]:
                 reserved = reserve(problem, config, warps, room)
                 if reserved is not None:
                     yield Cell(name, problem, config, reserved, warps, held_out)

@@ -39,7 +39,14 @@ __device__ __forceinline__ void wait(u32 barrier, u32 parity) {
   }
 }
 
+// Named barriers count warps whole: their lanes come together first.
+__device__ __forceinline__ void named_sync(u32 id, u32 threads) {
+  __syncwarp();
+  ptx::named_barrier(id, threads);
+}
+
 __device__ __forceinline__ void named_arrive(u32 id, u32 threads) {
+  __syncwarp();
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 

@@ -98,7 +98,7 @@ struct Rings {
     if constexpr (kBarriers == kMbarrier) {
       wait(full(group, at), at.parity());
     } else {
-      ptx::named_barrier(full(group, at), kThreads);
+      named_sync(full(group, at), kThreads);
     }
   }
   // `again`: whether the slot will be filled once more. A named barrier whose sync never comes
@@ -119,7 +119,7 @@ struct Rings {
     if constexpr (kBarriers == kMbarrier) {
       wait(empty(group, at), at.parity() ^ 1);
     } else if (at.lap != 0) {
-      ptx::named_barrier(empty(group, at), kThreads);
+      named_sync(empty(group, at), kThreads);
     }
     const u32 to = slot(group, at), barrier = full(group, at);
     if constexpr (kCopies == kBulk) {

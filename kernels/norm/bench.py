@@ -39,7 +39,7 @@ RACE_S = 120.0
 CELL_S = 30.0
 
 
-def _compile(key: NormKey, *, arch: str) -> str | None:
+def compile_into_cache(key: NormKey, *, arch: str) -> str | None:
     """Compile into the cache; None, or why it failed."""
     try:
         compile_norm(key, arch)
@@ -121,7 +121,7 @@ def run_plan(plan: Path, out: Path, protocol: Protocol, console: Console) -> Res
     keys = list({compile_key(cell.problem, cell.config): None for cell in cells})
     result = ResultFile(out, {})
     with Progress(*columns, console=console) as progress:
-        failures = precompile(keys, progress, (partial(_compile, arch=profile.arch),))
+        failures = precompile(keys, progress, (partial(compile_into_cache, arch=profile.arch),))
         with Runner(failures, protocol) as runner:
             result.note(
                 suite="norm_activation",

@@ -28,6 +28,7 @@ BATCH = 8  # elements that a lane transforms together (norm_math.cuh)
 WORDS_MAX = 64  # registers of a lane that hold its share of a row
 VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
+SCHEDULERS = 4  # of an SM
 BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
 
 KINDS = ("plain", "strong", "ring", "specialised")
@@ -282,10 +283,18 @@ def units_of(problem: NormProblem, config: NormConfig) -> int:
 
 
 def resident_blocks(config: NormConfig, registers: int, block_smem_bytes: int, sm: SmLimits) -> int:
-    """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none."""
-    by_registers = sm.registers // (-(-registers * WARP // 256) * 256 * config.warps)
-    by_smem = sm.smem_bytes // (block_smem_bytes + BLOCK_SMEM_BYTES)
-    return min(sm.blocks, sm.threads // config.threads, by_registers, by_smem)
+    """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none.
+
+    Registers are given out by 256 a warp, to warps of four schedulers alike, shared memory by 128
+    bytes (CUDA occupancy calculator).
+    """
+    warps = sm.registers // _whole(registers * WARP, 256) // SCHEDULERS * SCHEDULERS
+    by_smem = sm.smem_bytes // _whole(block_smem_bytes + BLOCK_SMEM_BYTES, 128)
+    return min(sm.blocks, sm.threads // config.threads, warps // config.warps, by_smem)
+
+
+def _whole(amount: int, step: int) -> int:
+    return -(-amount // step) * step
 
 
 @dataclass(frozen=True, slots=True)

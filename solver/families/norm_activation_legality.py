@@ -259,9 +259,11 @@ def registers_for(config: NormConfig, words: int) -> int:
     """Registers a thread with which NVRTC 13.5 spills nothing where ``words`` hold a lane's share
     of a row (tests/kernels/test_norm.py compiles a sample). A register split doesn't help: ptxas
     works with the launch's."""
+    if config.kind == "plain":
+        return 80
     if config.has_ring:
         return 40 + 2 * words
-    return words + (48 if config.vector_bytes == family.VECTOR_BYTES else 56)
+    return 11 * words // 8 + (40 if config.vector_bytes == family.VECTOR_BYTES else 48)
 
 
 def legal_configs(problem: NormProblem, device: DeviceProfile) -> Iterator[NormConfig]:

@@ -94,7 +94,7 @@ def space_cases(device: DeviceProfile, count: int) -> list[Case]:
         dtype = draw.choice(list(ELEMENT_BYTES))
         activation = draw.choice(ACTIVATIONS)
         degree = draw.randrange(64) if activation == "poly" else 0
-        rows = draw.randrange(1, min(5000, MOST_ELEMENTS // width))
+        rows = draw.randrange(1, min(5000, (1 << 22) // width))
         problem = NormProblem(rows, width, dtype, draw.choice(NORMS), activation, degree)
         configs = list(legal_configs(problem, device))
         cases += [Case(problem, config) for config in draw.sample(configs, min(8, len(configs)))]

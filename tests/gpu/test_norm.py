@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import pytest
+from rich.progress import Progress
 
-from kernels.norm.compile import NormKey, compile_key, compile_norm
+from kernels.bench import precompile
+from kernels.norm.bench import compile_into_cache
+from kernels.norm.compile import compile_key
 from kernels.norm.run_case import Case
 from kernels.process import OutcomeKind, Worker, run_in_process
 from solver.device import DeviceProfile, load_profile
@@ -28,16 +29,12 @@ def profile(device: str) -> DeviceProfile:
     return load_profile(device)
 
 
-def compiled(key_and_arch: tuple[NormKey, str]) -> None:
-    compile_norm(*key_and_arch)
-
-
 def compile_all(cases: Sequence[Case], profile: DeviceProfile) -> None:
     """Fill the cache beside one another: kernels of some hundred keys in a few seconds."""
-    keys = {compile_key(case.problem, case.config): profile.arch for case in cases}
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        list(pool.map(compiled, keys.items(), chunksize=4))
+    keys = list({compile_key(case.problem, case.config): None for case in cases})
+    build = partial(compile_into_cache, arch=profile.arch)
+    with Progress(disable=True) as progress:
+        assert precompile(keys, progress, build) == {}
 
 
 def check(worker: Worker, cases: Sequence[Case], profile: DeviceProfile) -> None:

@@ -15,7 +15,6 @@
 
 #define __CUDA_ARCH__ 900
 #define __device__
-#define __constant__ static
 #define __forceinline__ inline
 #define __global__
 
@@ -43,6 +42,10 @@ static unsigned __float_as_uint(float x) {
   unsigned y;
   std::memcpy(&y, &x, 4);
   return y;
+}
+template <class T>
+static T __ldg(const T* from) {
+  return *from;
 }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 #define __expf(x) expf(x)

@@ -46,6 +46,7 @@ BODIES = {
     "wait": """
   ptx::barrier_wait(barrier, parity);""",
     "named_arrive": """
+  __syncwarp();
   if (id >= 16) throw emulated::Fault{"a named barrier beyond 15"};
   emulated::machine->named[id].come_in(threads);
   ++emulated::machine->progress;""",
