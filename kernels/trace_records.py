@@ -149,6 +149,13 @@ def read_cta(plan: LaunchPlan, cta: int, stripes: Words) -> CtaSteps:
     for steps in loads:
         if len(steps) != min(total, STEP_ROOM) or (_place(steps) != Place.LOADS).any():
             raise TraceUnreadable(f"CTA {cta} has loads of {len(steps)} slots, not of {total}")
+    for steps, warp in zip((*loads, *math), (*dma_warps(plan), *math_warps(plan)), strict=True):
+        clocks = np.append(low(steps), low(stripes[warp, END : END + 1]))
+        if (since(clocks[1:], clocks[:-1]) < 0).any():
+            # A CTA that was interrupted goes on wherever there is room, by another SM's clock.
+            raise TraceUnreadable(
+                f"the clock of CTA {cta} goes back, as where other processes use the GPU too"
+            )
     kept = min(*(len(steps) for steps in loads), *(len(where) for where in products), total)
     whole = np.searchsorted(np.cumsum(lengths), kept, side="right")  # units with all products
     closed = min(int(whole), *(_closed(s, w, lengths) for s, w in zip(math, products, strict=True)))

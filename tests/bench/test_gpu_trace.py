@@ -205,8 +205,8 @@ def test_a_run_compiles_both_builds_traces_all_and_keeps_what_was_recorded(
     answers = {one.task: each for one, each in raw()}
     compiled: list[str] = []
 
-    def precompile(keys: Sequence[Any], progress: Any, variants: Sequence[Any]) -> dict[str, str]:
-        compiled.extend(variant.name for variant in variants)
+    def precompile(keys: Sequence[Any], progress: Any, builds: Sequence[Any]) -> dict[str, str]:
+        compiled.extend(build.keywords["variant"].name for build in builds)
         return {}
 
     def record(options: Any, facts: Any, function: Any, batches: Any, *more: Any) -> int:

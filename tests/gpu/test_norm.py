@@ -34,7 +34,7 @@ def compile_all(cases: Sequence[Case], profile: DeviceProfile) -> None:
     keys = list({compile_key(case.problem, case.config): None for case in cases})
     build = partial(compile_into_cache, arch=profile.arch)
     with Progress(disable=True) as progress:
-        assert precompile(keys, progress, build) == {}
+        assert precompile(keys, progress, (build,)) == {}
 
 
 def check(worker: Worker, cases: Sequence[Case], profile: DeviceProfile) -> None:

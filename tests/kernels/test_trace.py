@@ -239,6 +239,10 @@ def test_records_that_a_launch_cant_have_left_are_refused() -> None:
         read_cta(plan, 0, swapped)
     with pytest.raises(TraceUnreadable, match="products of a warp"):
         read_cta(plan_of(k=64 * 25), 0, stripes)
+    interrupted = stripes.copy()
+    interrupted[0, STEPS + 24 :] -= np.uint64(20_000)
+    with pytest.raises(TraceUnreadable, match="goes back"):
+        read_cta(plan, 0, interrupted)
     wrong = stripes.copy()
     wrong[dma_warps(plan)[0], STEPS] = wrong[math_warps(plan)[0], STEPS]
     with pytest.raises(TraceUnreadable, match="loads of"):
