@@ -104,6 +104,12 @@ class AnswerCache:
         self._by_query[query] = key
         self._grow(entry, len(query) + OVERHEAD_BYTES // 4)
 
+    def clear(self) -> None:
+        """Forget every answer: a device's profile was replaced."""
+        self._entries.clear()
+        self._by_query.clear()
+        self.size = 0
+
     def _grow(self, entry: _Entry, size: int) -> None:
         entry.size += size
         self.size += size

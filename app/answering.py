@@ -11,6 +11,7 @@ from app import answers
 from app.answer_cache import Answer, AnswerCache, canonical
 from app.metrics import Metrics
 from app.solver_pool import SolverPool
+from solver.device import profiles_revision
 from solver.question import Question
 
 
@@ -43,9 +44,11 @@ class Answering:
         self._cache = cache
         self._metrics = metrics
         self._flights: dict[str, _Flight] = {}
+        self._revision = profiles_revision()
 
     def recall(self, query: bytes) -> Answer | None:
         """The answer that this very query string got before, if it is still kept."""
+        self._forget_old()
         answer = self._cache.by_query(query)
         if answer is not None:
             self._metrics.count_answer("hit")
@@ -66,6 +69,7 @@ class Answering:
         """
         begun = time.perf_counter()
         key = canonical(question)
+        self._forget_old()
         kept = self._cache.get(key)
         if kept is not None:
             given = Given(kept, "hit", {})
@@ -99,6 +103,14 @@ class Answering:
         waited = {"total": _since(begun)}
         return Given(answer, source, steps_ms | waited if source == "miss" else waited)
 
+    def _forget_old(self) -> None:
+        """Nothing is kept, or joined, that was answered by profiles which others stand in for."""
+        revision = profiles_revision()
+        if revision != self._revision:
+            self._revision = revision
+            self._cache.clear()
+            self._flights.clear()
+
     def _land(self, key: str, flight: _Flight) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
@@ -106,6 +118,7 @@ class Answering:
     async def _solve(
         self, key: str, question: Question, arrived_s: float | None, patient: bool
     ) -> tuple[Answer, dict[str, float]]:
+        revision = profiles_revision()
         ask = self._pool.ask_patiently if patient else self._pool.ask
         reply = await ask(answers.optimize_encoded, question, arrived_s)
         body, status, steps_ms = reply.value
@@ -113,7 +126,7 @@ class Answering:
             self._metrics.stage_seconds.labels(step).observe(value / 1e3)
         answer = Answer(body, status)
         self._metrics.proofs.labels(status).inc()
-        if answer.whole:
+        if answer.whole and revision == profiles_revision():
             self._cache.put(key, answer)
         return answer, {**steps_ms, "queue": reply.queue_ms}
 

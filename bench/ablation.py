@@ -34,7 +34,7 @@ from solver.calibration.prior import FIXED
 from solver.calibration.rows import with_constants
 from solver.device import DeviceProfile, load_profile
 from solver.ground_truth import load_ground_truth
-from solver.report import MODEL_VERSION
+from solver.model_version import MODEL_VERSION
 
 NAME = "ablation.json"
 WHOLE = "nothing: the whole model"

@@ -34,7 +34,7 @@ from solver.calibration.rows import RowGroup, taken, with_constants
 from solver.calibration.start import from_datasheet, told_by, with_told
 from solver.device import DeviceProfile, load_profile
 from solver.ground_truth import GroundTruthGroup, load_ground_truth
-from solver.report import MODEL_VERSION
+from solver.model_version import MODEL_VERSION
 
 NAME = "calibration_replay.json"
 SEEDS = (1, 2, 3, 4, 5)

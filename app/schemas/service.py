@@ -65,6 +65,9 @@ class DeviceSummary(Shape):
     constants: dict[str, Any]
     must_measure: list[str]
     profile_sha256: str
+    calibration: dict[str, Any] | None = Field(
+        description="what was calibrated when, from which rows, with which errors; null as it ships"
+    )
 
 
 class HostGpuShape(Shape):
