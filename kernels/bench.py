@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -54,12 +54,18 @@ def _compile(key: CompileKey) -> str | None:
 
 
 def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]:
-    """Compile every key in parallel; why those that failed did, by key name.
+    """``compile_all`` with a bar."""
+    bar = progress.add_task("compile", total=len(keys))
+    return compile_all(keys, lambda: progress.advance(bar))
+
+
+def compile_all(keys: Sequence[CompileKey], advance: Callable[[], None]) -> dict[str, str]:
+    """Compile every key in parallel; why those that failed did, by key name. ``advance`` hears of
+    each that is done.
 
     Raises CompilerAbsent where there is no compiler.
     """
     failures: dict[str, str] = {}
-    bar = progress.add_task("compile", total=len(keys))
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(os.cpu_count() or 1, len(keys)))
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
@@ -71,7 +77,7 @@ def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]
                 reason = COMPILER_DIED
             if reason is not None:
                 failures[waiting[future].name] = reason
-            progress.advance(bar)
+            advance()
     return failures
 
 

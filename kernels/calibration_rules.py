@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from kernels.host import GpuUse
 from kernels.sweep_runner import Figures
 
 BUSY = 0.05
@@ -31,20 +32,6 @@ APART = 0.02
 """How far two measurements of a row may be apart, in the median."""
 FAILED = 0.1
 """The part of the rows that may fail."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuUse:
-    """What NVML says of a GPU at a moment at which nothing of ours runs on it.
-
-    ``busy`` is its utilisation, 0 to 1; ``others`` how many processes beside ours have a context
-    on it; None each where the driver doesn't tell.
-    """
-
-    busy: float | None
-    others: int | None
-    throttle: tuple[str, ...]
-    highest_clock_mhz: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from solver.sweep_design import SEED as PROBLEMS_SEED
 from solver.sweep_design import SweepRow, Visit, cold_problems, cold_rows, paper_rows
 
 SEED = 1
-ROWS = 220
+ROWS = 200
 COVERING = 0.6
 """The part of the rows that covers; the others are the most telling."""
 EACH = 6
@@ -43,7 +43,7 @@ ROW_SPREAD = 0.1
 PAPER_PART = 0.25
 """Of the covering rows."""
 PROBLEMS = {"paper": 24, "llm": 24, "odd": 8, "varied": 10, "unaligned": 6}
-FRESH_PROBLEMS = {"paper": 10, "llm": 12, "odd": 4, "varied": 4, "unaligned": 2}
+FRESH_PROBLEMS = {"paper": 8, "llm": 10, "odd": 3, "varied": 3, "unaligned": 2}
 DESIGN_ROWS, TOP_ROWS = 20, 4
 FRESH_ROWS = 2
 """Rows of each fresh problem: one of the model's first, one drawn to cover."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from solver.calibration.prior import LEAST
+from solver.calibration.prior import LEAST, widths
 from solver.calibration.rows import FAMILY, with_constants
 from solver.device import Constant, DeviceProfile
 
@@ -120,3 +121,37 @@ def told_by(ceilings: Mapping[str, float], device: DeviceProfile) -> dict[str, f
 def with_told(device: DeviceProfile, told: Mapping[str, float]) -> DeviceProfile:
     """The profile that begins where microbenchmarks say."""
     return with_constants(device, told, TOLD_SOURCE)
+
+
+def with_limits(device: DeviceProfile, limits: Mapping[str, int]) -> DeviceProfile:
+    """The profile with limits as they were read off the device."""
+    now = {
+        name: dataclasses.replace(device.limits[name], value=value)
+        for name, value in limits.items()
+    }
+    return dataclasses.replace(device, limits={**device.limits, **now})
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a calibration begins: constants, and how far each may be from there."""
+
+    device: DeviceProfile
+    widths: Mapping[str, float]
+
+
+def start_of(
+    present: DeviceProfile,
+    limits: Mapping[str, int],
+    ceilings: Mapping[str, float],
+    *,
+    scratch: bool,
+) -> Start:
+    """The present profile's constants, or, from scratch, what the datasheet and microbenchmarks
+    tell; limits are the device's own."""
+    device = with_limits(present, limits)
+    if not scratch:
+        return Start(device, widths(device, scratch=False))
+    bare = from_datasheet(device)
+    told = told_by(ceilings, bare)
+    return Start(with_told(bare, told), widths(bare, scratch=True, told=told))
