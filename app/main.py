@@ -22,7 +22,17 @@ from app.api.head import HeadAsGet
 from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
-from app.api.routes import answers, batch, devices, docs, health, kernels, launches, verifications
+from app.api.routes import (
+    answers,
+    batch,
+    calibrations,
+    devices,
+    docs,
+    health,
+    kernels,
+    launches,
+    verifications,
+)
 from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue, Runner
 from app.host import detect_host, gpu_uuid, log_host
@@ -124,7 +134,8 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.settings = settings
-    for module in (answers, batch, kernels, verifications, launches, devices, health, docs):
+    jobs_of = (verifications, calibrations)
+    for module in (answers, batch, kernels, *jobs_of, launches, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.

@@ -20,6 +20,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from app.calibration import KIND as CALIBRATION
 from app.errors import StoreUnavailable
 from app.store.job import Job
 from kernels.verify import Reason
@@ -133,6 +134,12 @@ class Metrics:
             ("status", "reason"),
             registry=self.registry,
         )
+        self.calibrations = Counter(
+            "warpwright_calibrations",
+            "Calibrations ended",
+            ("status", "reason"),
+            registry=self.registry,
+        )
 
         for stage in STAGES:
             self.stage_seconds.labels(stage)
@@ -152,7 +159,8 @@ class Metrics:
 
     def count_job(self, job: Job, gpu_seconds: float) -> None:
         """A job that ended, and how far the prediction was off where its kernel was timed."""
-        self.verifications.labels(job.status, job.reason or "").inc()
+        counter = self.calibrations if job.kind == CALIBRATION else self.verifications
+        counter.labels(job.status, job.reason or "").inc()
         self.gpu_seconds.inc(gpu_seconds)
         error = (job.result or {}).get("prediction_error")
         if error is not None:

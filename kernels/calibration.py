@@ -18,9 +18,9 @@ from kernels.calibration_rules import Refusal
 from kernels.calibration_worker import Basis, FitResult, FitTask, Timed, design_rows, fit_rows
 from kernels.ceilings import copy_bandwidth, read_bandwidth, tensor_peak
 from kernels.errors import CalibrationFailed, GpuLost
-from kernels.gpu_lock import RELEASE_S, WAIT_S, release, take
+from kernels.gpu_lock import RELEASE_S, release, take_in
 from kernels.host import HostGpu, gpu_use
-from kernels.process import OutcomeKind, Worker
+from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.sources import commit as own_commit
 from kernels.sweep_host import host_facts, lasting
 from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
@@ -82,7 +82,7 @@ def calibrate(asked: Asked, worker: Worker, tell: Tell) -> Calibration:
     """
     gpu, device = require_gpu()
     begun = time.monotonic()
-    _call(worker, take, (gpu.uuid,), WAIT_S)
+    _value(take_in(worker, gpu.uuid), "the GPU's lock")
     try:
         return _Run(asked, worker, tell, gpu, device, begun).whole()
     finally:
@@ -236,9 +236,13 @@ def _call(
 ) -> Any:
     """A call's value. Raises GpuLost where the process was lost, else CalibrationFailed."""
     outcome = worker.call(function, arguments, deadline_s, on_report)
+    return _value(outcome, function.__name__)
+
+
+def _value(outcome: Outcome, step: str) -> Any:
     if outcome.kind is OutcomeKind.OK:
         return outcome.value
     reason, details = failure_of(outcome)
     if reason is Reason.WORKER_LOST:
         raise GpuLost(f"the GPU process is lost: {details}")
-    raise CalibrationFailed(f"{function.__name__}: {details}")
+    raise CalibrationFailed(f"{step}: {details}")

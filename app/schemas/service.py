@@ -13,8 +13,8 @@ from app.store.jobs import PAGE_MAX
 Status = Literal["queued", "running", "passed", "failed", "cancelled"]
 
 
-class VerificationJob(Shape):
-    """A verification as it stands."""
+class JobShape(Shape):
+    """What every job has."""
 
     id: str
     status: Status
@@ -22,6 +22,14 @@ class VerificationJob(Shape):
     priority: Literal["low", "normal", "high"]
     attempts: int = Field(description="how often it was begun")
     cancel_requested: bool = Field(description="whether a running one is being ended")
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class VerificationJob(JobShape):
+    """A verification as it stands."""
+
     problem: ProblemShape
     config: ConfigRequest
     predicted_us: float
@@ -29,9 +37,6 @@ class VerificationJob(Shape):
     against: list[ConfigRequest] = Field(
         [], description="other configurations it is timed against; absent: none"
     )
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
     result: dict[str, Any] | None = Field(description="the measurement, once it ended")
 
 
@@ -42,8 +47,8 @@ class VerificationPage(Shape):
     next: int | None = Field(description="`after` of the next page; null at the end")
 
 
-class VerificationPageQuery(BaseModel):
-    """Which verifications, and where to go on."""
+class JobPageQuery(BaseModel):
+    """Which jobs, and where to go on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
