@@ -12,6 +12,10 @@ from statistics import median
 from kernels.host import GpuUse
 from kernels.sweep_runner import Figures
 
+GPU_SHARED, GPU_THROTTLED, CLOCK_HELD = "gpu_shared", "gpu_throttled", "clock_held"
+ROWS_FAILED, NOISY, PREDICTS_WORSE = "rows_failed", "noisy", "predicts_worse"
+REASONS = (GPU_SHARED, GPU_THROTTLED, CLOCK_HELD, ROWS_FAILED, NOISY, PREDICTS_WORSE)
+
 BUSY = 0.05
 """Utilisation that a GPU may show before anything of ours runs."""
 HELD_REASONS = (
@@ -46,15 +50,15 @@ def of_use(use: GpuUse) -> Refusal | None:
     """A GPU that others use, or that is held back before anything runs."""
     if use.busy is not None and use.busy > BUSY:
         return Refusal(
-            "gpu_shared",
+            GPU_SHARED,
             f"the GPU is {use.busy:.0%} busy with work of others; at most {BUSY:.0%} may be",
         )
     if use.others:
         who = "another process has" if use.others == 1 else f"{use.others} other processes have"
-        return Refusal("gpu_shared", f"{who} a context on the GPU")
+        return Refusal(GPU_SHARED, f"{who} a context on the GPU")
     held = [word for word in use.throttle if word in HELD_REASONS]
     if held:
-        return Refusal("gpu_throttled", f"the driver holds the clock down: {', '.join(held)}")
+        return Refusal(GPU_THROTTLED, f"the driver holds the clock down: {', '.join(held)}")
     return None
 
 
@@ -63,14 +67,14 @@ def of_rows(figures: Sequence[Figures], highest_clock_mhz: int | None) -> Refusa
     failed = [f for f in figures if f.reason is not None]
     if len(failed) > FAILED * len(figures):
         return Refusal(
-            "rows_failed",
+            ROWS_FAILED,
             f"{len(failed)} of {len(figures)} rows failed, the first with {failed[0].reason}",
         )
     for word in HELD_REASONS:
         held = sum(word in f.throttle for f in figures)
         if held > HELD_ROWS * len(figures):
             return Refusal(
-                "gpu_throttled",
+                GPU_THROTTLED,
                 f"{held} of {len(figures)} rows ran while the driver held the clock down: {word}",
             )
     clocks = [
@@ -80,7 +84,7 @@ def of_rows(figures: Sequence[Figures], highest_clock_mhz: int | None) -> Refusa
     ]
     if highest_clock_mhz and clocks and median(clocks) < LEAST_CLOCK * highest_clock_mhz:
         return Refusal(
-            "clock_held",
+            CLOCK_HELD,
             f"short launches ran at {median(clocks):.0f} MHz, the GPU's highest clock is "
             f"{highest_clock_mhz} MHz: something holds it down",
         )
@@ -91,10 +95,10 @@ def of_repeats(first: Mapping[int, float], again: Mapping[int, float]) -> Refusa
     """Rows whose second time, in µs by their place, is another than the first."""
     apart = [abs(again[row] / first[row] - 1) for row in again if row in first]
     if not apart:
-        return Refusal("rows_failed", "no row could be measured twice")
+        return Refusal(ROWS_FAILED, "no row could be measured twice")
     if median(apart) > APART:
         return Refusal(
-            "noisy",
+            NOISY,
             f"two measurements of a row are {median(apart):.1%} apart in the median of "
             f"{len(apart)} rows, at most {APART:.0%} may be: the GPU is shared, or its clock moves",
         )
@@ -105,7 +109,7 @@ def of_errors(present: float, calibrated: float, rows: int) -> Refusal | None:
     """Constants that predict fresh rows worse than those they would stand in for."""
     if calibrated > present:
         return Refusal(
-            "predicts_worse",
+            PREDICTS_WORSE,
             f"over {rows} fresh rows it is {calibrated:.2%} off on average, the present profile "
             f"{present:.2%}: that stays",
         )
