@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,6 +34,7 @@ from app.api.routes import (
     launches,
     verifications,
 )
+from app.drift import host_drift
 from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue, Runner
 from app.host import detect_host, gpu_uuid, log_host
@@ -46,6 +48,7 @@ from app.store.database import Database
 from app.store.jobs import JobStore
 from app.store.keys import KeyStore
 from app.telemetry import telemetry
+from solver.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -108,12 +111,21 @@ def create_app(
             batches=asyncio.Semaphore(max(1, settings.workers - 1)),
         )
         gpu.start()
+
+        def drift() -> float:
+            try:
+                found = host_drift(host, jobs)
+            except InvalidInput:  # a file that is no profile: whoever asks a question is told
+                return math.nan
+            return math.nan if found is None else found.error / found.expected
+
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
         metrics.gauge("answer_cache_bytes", "Memory of answers kept", lambda: cache.size)
         metrics.gauge("answer_cache_answers", "Answers kept", lambda: len(cache))
         metrics.gauge("verifications_waiting", "Verifications in the queue", jobs.waiting)
+        metrics.gauge("drift", "Error of recent predictions over the profile's own", drift)
         metrics.gauge("event_streams", "Clients that follow a job's events", lambda: streams.open)
         try:
             yield

@@ -75,9 +75,22 @@ class DeviceSummary(Shape):
     )
 
 
+class DriftShape(Shape):
+    """Recent verifications against the profile as it is now."""
+
+    rows: int = Field(description="timed kernels that are looked at")
+    error: float = Field(description="median of |predicted - measured| / measured over them")
+    expected: float = Field(description="what the profile is known to be off by")
+    predicted_over_measured: float = Field(description="median")
+    drifting: bool = Field(
+        description="whether the error is more than twice what is expected: calibrate"
+    )
+
+
 class HostGpuShape(Shape):
     name: str
     profile: str | None
+    drift: DriftShape | None = Field(description="null where too few verifications passed here")
 
 
 class Devices(Shape):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from kernels.calibration import Asked, Calibration
 from kernels.calibration_rules import Refusal
 from kernels.errors import CalibrationFailed, GpuLost
 from kernels.process import Worker
+from solver.calibration.profile import store_profile
 from solver.device import PROFILES_VARIABLE, load_profile, shipped_text
 from solver.errors import InvalidInput
 from tests.app.conftest import service
@@ -225,6 +228,47 @@ def test_a_request_of_another_version_is_unreadable() -> None:
 def test_a_request_without_a_place_is_refused_before_it_is_a_job() -> None:
     with pytest.raises(InvalidInput, match="dry_run"):
         request_of(Asked(), dry_run=False)
+
+
+def test_verifications_far_from_their_prediction_are_drift_until_the_profile_is_right(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kernel takes 1.5 times what the profile says, which a slower launch explains."""
+
+    def slow(job: Job, turn: Turn) -> Outcome:
+        measured = {"median_us": 1.5 * job.request["predicted_us"], "protocol": {"cache": "cold"}}
+        return Outcome("passed", None, {**job.request, **measured})
+
+    with service(gpu(), slow) as client:
+        monkeypatch.setattr("app.main.gpu_uuid", lambda: "GPU-0")
+        for m in range(1, 8):
+            verify(client, m)
+        assert client.get("/v1/devices").json()["host"]["drift"] is None
+        verify(client, 7)  # the same kernel again is no further row
+        assert client.get("/v1/devices").json()["host"]["drift"] is None
+        verify(client, 8)
+        drift = client.get("/v1/devices").json()["host"]["drift"]
+        assert (drift["rows"], drift["drifting"]) == (8, True)
+        assert drift["error"] == pytest.approx(1 / 3, abs=0.01)
+        shown = client.get("/metrics").text
+        (ratio,) = re.findall(r"^warpwright_drift (\S+)$", shown, re.MULTILINE)
+        assert float(ratio) == pytest.approx(drift["error"] / drift["expected"])
+        raw = json.loads(faster_text())
+        raw["models"]["sm90_gemm"]["launch_us"]["value"] = 1.0 + drift_us(client)
+        store_profile(folder / "h200.json", json.dumps(raw))
+        cured = client.get("/v1/devices").json()["host"]["drift"]
+        assert not cured["drifting"]
+
+
+def verify(client: TestClient, m: int) -> None:
+    response = client.post("/v1/verifications", json={"m": m, "n": 512, "k": 512})
+    ended(client, response.headers["location"])
+
+
+def drift_us(client: TestClient) -> float:
+    """What the verified kernels took longer than predicted, in the median."""
+    jobs = client.get("/v1/verifications").json()["verifications"]
+    return statistics.median(j["result"]["median_us"] - j["predicted_us"] for j in jobs)
 
 
 # The command line

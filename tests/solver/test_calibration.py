@@ -17,6 +17,7 @@ from solver.calibration.design import (
     CalibrationDesign,
     make_design,
 )
+from solver.calibration.drift import LEAST_ROWS, drift_of, timing
 from solver.calibration.fit import Fit, fit
 from solver.calibration.least_squares import minimise
 from solver.calibration.prior import FIXED, KIND, SCRATCH_WIDTH, WIDTH, Kind, free_names, widths
@@ -280,3 +281,47 @@ def test_a_profile_that_can_not_be_written_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="can't be written"):
         store_profile(tmp_path / "file" / "h200.json", "{}")
+
+
+def verified(design: CalibrationDesign, count: int) -> list[RowGroup]:
+    """The first fresh rows as verifications tell of them."""
+    rows = []
+    for row in rows_of(design, design.fresh[:count]):
+        (group,) = groups_of([row], H200)
+        told = timing(
+            {
+                "problem": row.problem.to_dict(),
+                "config": row.config.to_dict(),
+                "protocol": {"cache": row.cache},
+                "median_us": float(group.measured_us[0]),
+            }
+        )
+        assert told is not None
+        rows.append(told)
+    return rows
+
+
+def test_a_profile_that_is_off_is_drift_and_the_right_one_is_none(
+    design: CalibrationDesign,
+) -> None:
+    rows = verified(design, 20)
+    spoiled = drift_of(rows, scaled(H200, SPOILED | {"load_bytes_per_cycle": 0.6}))
+    assert spoiled is not None
+    assert spoiled.drifting
+    assert spoiled.predicted_over_measured > 1.1
+    right = drift_of(rows, H200)
+    assert right is not None
+    assert (right.rows, right.drifting) == (20, False)
+    assert right.error < 0.02
+    careful = dataclasses.replace(H200, calibration={"error": right.error / 3})
+    drift = drift_of(rows, careful)
+    assert drift is not None
+    assert drift.drifting
+
+
+def test_few_timings_and_verifications_without_one_say_nothing(
+    design: CalibrationDesign,
+) -> None:
+    assert drift_of(verified(design, LEAST_ROWS - 1), H200) is None
+    assert drift_of(verified(design, LEAST_ROWS), H200) is not None
+    assert timing({"median_us": None}) is None
