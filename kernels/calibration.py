@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -125,6 +125,7 @@ class _Run:
         self._tell("look", 0, 1)
         use = gpu_use(self._gpu.uuid, own_contexts=1)
         self._tell("look", 1, 1)
+        self.record["use"] = asdict(use)
         refusal = rules.of_use(use)
         if refusal is not None:
             return self._ended(None, refusal)

@@ -47,15 +47,20 @@ class Refusal:
 
 
 def of_use(use: GpuUse) -> Refusal | None:
-    """A GPU that others use, or that is held back before anything runs."""
+    """A GPU that others use, or that is held back before anything runs.
+
+    A context says nothing where the driver tells how busy the GPU is: a service keeps one in a
+    process that waits.
+    """
     if use.busy is not None and use.busy > BUSY:
         return Refusal(
             GPU_SHARED,
             f"the GPU is {use.busy:.0%} busy with work of others; at most {BUSY:.0%} may be",
         )
-    if use.others:
+    if use.busy is None and use.others:
         who = "another process has" if use.others == 1 else f"{use.others} other processes have"
-        return Refusal(GPU_SHARED, f"{who} a context on the GPU")
+        words = f"{who} a context on the GPU, and the driver doesn't tell how busy it is"
+        return Refusal(GPU_SHARED, words)
     held = [word for word in use.throttle if word in HELD_REASONS]
     if held:
         return Refusal(GPU_THROTTLED, f"the driver holds the clock down: {', '.join(held)}")

@@ -122,11 +122,8 @@ def profiles_folder() -> Path | None:
 
 
 def profiles_revision() -> int:
-    """Another number when a file was put into ``profiles_folder`` or taken out; 0 without one.
-
-    Files there are replaced whole (``solver.calibration.profile`` does): one that is written over
-    in place goes unnoticed.
-    """
+    """Another number when a file was put into ``profiles_folder`` or taken out; 0 without one. One
+    that is written over in place goes unnoticed: ``solver.calibration.profile`` replaces them."""
     folder = profiles_folder()
     try:
         return 0 if folder is None else folder.stat().st_mtime_ns
@@ -141,7 +138,17 @@ def load_profile(name: str) -> DeviceProfile:
     """
     if name not in device_names():
         raise UnknownDevice("device", f"must be one of {', '.join(device_names())}, got {name!r}")
-    return _load(name, profiles_folder(), profiles_revision())
+    folder = profiles_folder()
+    if folder is None:
+        return _shipped(name)
+    path = folder / f"{name}.json"
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return _shipped(name)
+    except OSError as error:
+        raise InvalidInput(PROFILES_VARIABLE, f"{path} can't be read: {error}") from error
+    return _stand_in(name, path, (now.st_ino, now.st_size, now.st_mtime_ns))
 
 
 def shipped_text(name: str) -> str:
@@ -150,15 +157,15 @@ def shipped_text(name: str) -> str:
 
 
 @cache
-def _load(name: str, folder: Path | None, _revision: int) -> DeviceProfile:
-    shipped = parse_profile(shipped_text(name))
-    if folder is None:
-        return shipped
-    path = folder / f"{name}.json"
+def _shipped(name: str) -> DeviceProfile:
+    return parse_profile(shipped_text(name))
+
+
+@cache
+def _stand_in(name: str, path: Path, _version: tuple[int, ...]) -> DeviceProfile:
+    shipped = _shipped(name)
     try:
         profile = parse_profile(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return shipped
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InvalidInput(PROFILES_VARIABLE, f"{path} is no profile: {error!r}") from error
     why = _unfit(profile, shipped)

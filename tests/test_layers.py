@@ -62,7 +62,7 @@ def test_a_bare_gpu_host_picks_and_benches_without_z3_or_the_http_edge() -> None
 import sys
 for name in {EDGE}:
     sys.modules[name] = None
-import kernels.bench, kernels.sweep, kernels.verify, kernels.table
+import kernels.bench, kernels.sweep, kernels.verify, kernels.table, kernels.calibrate
 import kernels.calls.gemm, kernels.export.bundle, kernels.settings.cutlass, kernels.settings.triton
 from solver.engine import Engine
 from solver.question import Question

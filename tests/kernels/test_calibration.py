@@ -159,11 +159,11 @@ SLOWER = {"hbm_bytes_per_us": 0.75, "l2_bytes_per_us": 0.8, "launch_us": 1.5}
 def test_a_gpu_that_the_profile_is_wrong_of_is_learnt() -> None:
     told: list[Any] = []
     gpu = FakeGpu(off(SLOWER))
-    found = run(gpu, Asked(), told)
+    found = run(gpu, Asked(rows=100), told)
     record = found.record
     assert found.refusal is None
     assert record["error"] < 0.02 < record["error_present"]
-    assert (record["rows"], record["failed"], record["scratch"]) == (200, 0, False)
+    assert (record["rows"], record["failed"], record["scratch"]) == (100, 0, False)
     assert record["fresh_rows"] > 40
     assert found.text is not None
     profile = json.loads(found.text)
@@ -213,8 +213,8 @@ def test_rows_of_a_gpu_that_is_held_back_are_not_fitted_to(
     ("use", "reason", "words"),
     [
         (replace(QUIET, busy=0.4), "gpu_shared", "40% busy with work of others"),
-        (replace(QUIET, others=1), "gpu_shared", "another process has a context"),
-        (replace(QUIET, others=3), "gpu_shared", "3 other processes have a context"),
+        (replace(QUIET, busy=None, others=1), "gpu_shared", "another process has a context"),
+        (replace(QUIET, busy=None, others=3), "gpu_shared", "3 other processes have a context"),
         (replace(QUIET, throttle=("hw_thermal",)), "gpu_throttled", "hw_thermal"),
     ],
 )
@@ -232,6 +232,7 @@ def test_a_gpu_that_is_shared_or_throttled_is_refused_before_anything_is_measure
 
 
 def test_what_nvml_does_not_tell_refuses_nothing() -> None:
+    assert rules.of_use(replace(QUIET, others=2)) is None  # they wait
     silent = GpuUse(busy=None, others=None, throttle=("not_reported",), highest_clock_mhz=None)
     assert rules.of_use(silent) is None
     assert rules.of_rows([replace(FAST, sm_clock_mhz=None)] * 20, None) is None
