@@ -4,8 +4,10 @@
 
 Candidates are drawn as ``kernels.calibrate`` draws them, but their times are read from the table.
 Starts: ``datasheet``, what is known without any measurement (``solver.calibration.start``), with
-and without the recorded microbenchmarks; ``derived``, the shipped profile of the device's datasheet
-with the constants of a measured SM; ``planted``, the committed profile with some constants spoiled.
+and without the recorded microbenchmarks, and with constants of some kinds alone fitted;
+``derived``, the shipped profile of the device's datasheet with the constants of a measured SM;
+``planted``, the committed profile with some constants spoiled. Goes on with what is missing of its
+record.
 Only rows that constants may be fitted to are fitted to; errors are told over the others of these
 and, with ``--held-out``, over what is held out: a look to be counted (docs/accuracy.md).
 """
@@ -26,10 +28,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from bench.files import write
+from bench.records import read_record
 from solver.accuracy import FITTED, HELD_OUT, part_figures, score
 from solver.calibration.design import PROBLEMS, ROWS, Candidates, choose, draw_problems, trainable
 from solver.calibration.fit import fit
-from solver.calibration.prior import widths
+from solver.calibration.prior import KIND, Kind, widths
 from solver.calibration.rows import RowGroup, taken, with_constants
 from solver.calibration.start import from_datasheet, told_by, with_told
 from solver.device import DeviceProfile, load_profile
@@ -70,6 +73,9 @@ def starts(committed: DeviceProfile, sheet: DeviceProfile, ceilings: Path | None
     }
     planted = with_constants(committed, spoiled, "planted")
     found.append(Start("planted", planted, widths(planted, scratch=False)))
+    for kinds in ((Kind.PART, Kind.SYSTEM), (Kind.ARCHITECTURE,)):
+        some = {n: w for n, w in widths(bare, scratch=True).items() if KIND[n] in kinds}
+        found.append(Start(f"datasheet, {' and '.join(kinds)} alone fitted", bare, some))
     return found
 
 
@@ -167,20 +173,29 @@ def main() -> None:
     committed, sheet = load_profile(chosen.device), load_profile(chosen.datasheet)
     sides = (FITTED, HELD_OUT) if chosen.held_out else (FITTED,)
     every = starts(committed, sheet, ceilings if ceilings.exists() else None)
-    record: dict[str, Any] = {
+    out = chosen.out or folder / NAME
+    facts: dict[str, Any] = {
         "device": chosen.device,
         "datasheet": chosen.datasheet,
         "model_version": MODEL_VERSION,
         "profile_sha256": committed.sha256,
         "ground_truth_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "planted": PLANTED,
-        "committed": told_of(table, committed, sides),
-        "starts": {},
+        "rows": ROWS,
+        "seeds": list(chosen.seeds),
+        "sides": list(sides),
     }
+    before = read_record(out) or {}
+    same = all(before.get(name) == value for name, value in facts.items())
+    known = before["starts"] if same else {}
+    record = facts | {"committed": told_of(table, committed, sides), "starts": known}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         bar = progress.add_task("calibrations", total=len(every) * len(chosen.seeds))
         for start in every:
+            if start.name in known:
+                progress.advance(bar, len(chosen.seeds))
+                continue
             runs = []
             for seed in chosen.seeds:
                 runs.append(replay(table, start, seed, sides))
@@ -190,7 +205,7 @@ def main() -> None:
                 "calibrations": runs,
             }
             print(start.name, _words(record, start.name, sides), flush=True)
-    write(chosen.out or folder / NAME, record)
+            write(out, record)
 
 
 def _words(record: Mapping[str, Any], name: str, sides: Sequence[str]) -> str:
