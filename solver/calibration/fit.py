@@ -114,13 +114,21 @@ def fit(
 
 def _covariance(found: Minimum, sizes: Sequence[int], wide: Floats) -> np.ndarray[Any, Any]:
     """Of the logarithms [P, P]: inverse curvature around what the groups' pulls, and the prior's,
-    vary by. Without any row it is the prior's own."""
+    vary by. Without any row it is the prior's own.
+
+    A group's residuals are taken as they would be had it not been fitted to (the jackknife's, CR3):
+    with some 50 constants and 100 groups they are small for having been fitted to.
+    """
+    root = np.sqrt(found.weights)
+    jacobian, residuals = root[:, None] * found.jacobian, root * found.residuals
     prior = (SPREAD / wide) ** 2
-    curvature = found.jacobian.T @ (found.weights[:, None] * found.jacobian) + np.diag(prior)
-    pulls = (found.weights * found.residuals)[:, None] * found.jacobian
+    inverse = np.linalg.inv(jacobian.T @ jacobian + np.diag(prior))
+    vary = SPREAD**2 * np.diag(prior)
     ends = np.cumsum(sizes)
-    together = np.array([part.sum(axis=0) for part in np.split(pulls, ends[:-1])])
-    vary = together.T @ together + SPREAD**2 * np.diag(prior)
-    inverse = np.linalg.inv(curvature)
+    for rows in np.split(np.arange(len(residuals)), ends[:-1]):
+        part = jacobian[rows]
+        left_out = np.linalg.solve(np.eye(len(rows)) - part @ inverse @ part.T, residuals[rows])
+        pull = part.T @ left_out
+        vary += np.outer(pull, pull)
     covariance: np.ndarray[Any, Any] = inverse @ vary @ inverse
     return covariance

@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.calibration_page import PAGES, filled
 from bench.calibration_replay import (
+    NAME,
     PLANTED,
     ROWS_EACH,
     measured_rows,
     recorded_pool,
     starts,
 )
+from bench.records import read_record
 from solver.calibration.design import PROBLEMS, choose
 from solver.calibration.prior import Kind, widths
 from solver.calibration.rows import FAMILY, row_count
@@ -21,7 +24,8 @@ from solver.device import load_profile
 from solver.ground_truth import GroundTruthGroup, load_ground_truth
 from solver.split import held_out
 
-RESULTS = Path(__file__).parents[2] / "bench" / "results" / "h200"
+ROOT = Path(__file__).parents[2]
+DOCS, RESULTS = ROOT / "docs", ROOT / "bench" / "results" / "h200"
 H200, SHEET = load_profile("h200"), load_profile("h200_datasheet")
 
 
@@ -65,3 +69,13 @@ def test_starts_are_what_they_are_called() -> None:
         planted = found["planted"].device.constant(FAMILY, name)
         assert planted == factor * H200.constant(FAMILY, name)
     assert "datasheet and ceilings" not in {s.name for s in starts(H200, SHEET, None)}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_pages_have_the_records_tables(name: str) -> None:
+    text = (DOCS / name).read_text("utf-8")
+    record = read_record(RESULTS / NAME)
+    assert "| the committed profile |" in text
+    assert filled(text, record) == text
+    other = {**record, "committed": record["starts"]["datasheet"]["before"]}
+    assert filled(text, other) != text
