@@ -35,9 +35,10 @@ Profile = dict[str, Any]
 
 
 def derive(profile: Profile, reference: Profile) -> Profile:
-    """A copy of a Hopper profile (as JSON values) whose derived constants obey the rules."""
+    """A copy of a Hopper profile (as JSON values) whose derived constants obey the rules; one that
+    was calibrated keeps the family's."""
     models = dict(profile["models"])
-    if profile["name"] != reference["name"]:
+    if profile["name"] != reference["name"] and "calibration" not in profile:
         models[FAMILY] = _family_constants(profile, reference)
     models[paper.NAME] = paper_constants(models[FAMILY])
     return {**profile, "models": models}

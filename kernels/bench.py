@@ -61,7 +61,7 @@ def precompile(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]
 
 def compile_all(keys: Sequence[CompileKey], advance: Callable[[], None]) -> dict[str, str]:
     """Compile every key in parallel; why those that failed did, by key name. ``advance`` hears of
-    each that is done.
+    each that is done, and ends it all by raising.
 
     Raises CompilerAbsent where there is no compiler.
     """
@@ -70,14 +70,18 @@ def compile_all(keys: Sequence[CompileKey], advance: Callable[[], None]) -> dict
     workers = max(1, min(os.cpu_count() or 1, len(keys)))
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting = {pool.submit(_compile, key): key for key in keys}
-        for future in as_completed(waiting):
-            try:
-                reason = future.result()
-            except BrokenProcessPool:
-                reason = COMPILER_DIED
-            if reason is not None:
-                failures[waiting[future].name] = reason
-            advance()
+        try:
+            for future in as_completed(waiting):
+                try:
+                    reason = future.result()
+                except BrokenProcessPool:
+                    reason = COMPILER_DIED
+                if reason is not None:
+                    failures[waiting[future].name] = reason
+                advance()
+        except BaseException:  # what waits is not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return failures
 
 

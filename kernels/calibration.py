@@ -183,6 +183,8 @@ class _Run:
 
         def advance() -> None:
             nonlocal compiled
+            if self._worker.halted:
+                raise GpuLost("the calibration was ended while it compiled")
             compiled += 1
             self._tell("compile", compiled, len(keys))
 

@@ -53,7 +53,7 @@ class FakeGpu:
     off by its own ``noise``, the second time ``apart`` longer, at a clock and with the throttle
     reasons given."""
 
-    running = True
+    running, halted = True, False
 
     def __init__(
         self,
@@ -270,6 +270,23 @@ def test_a_process_that_is_lost_is_the_gpus_and_another_failure_names_its_step()
     raised = Outcome(OutcomeKind.ERROR, 1.0, None, "ValueError", "no sums")
     with pytest.raises(CalibrationFailed, match="tensor_peak: ValueError: no sums"):
         run(FakeGpu(H200, outcomes={"tensor_peak": raised}))
+
+
+def test_one_that_is_halted_while_it_compiles_ends_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu, told = FakeGpu(H200), []
+
+    def compile_all(keys: list[Any], advance: Callable[[], None]) -> dict[str, str]:
+        advance()
+        gpu.halted = True
+        advance()
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr(kernels.calibration, "compile_all", compile_all)
+    with pytest.raises(GpuLost, match="while it compiled"):
+        run(gpu, told=told)
+    assert [words[:2] for words in told if words[0] == "compile"] == [("compile", 1)]
 
 
 @pytest.mark.parametrize(
