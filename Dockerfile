@@ -36,6 +36,7 @@ ENV PATH=/srv/venv/bin:$PATH \
     WARPWRIGHT_PORT=8000 \
     WARPWRIGHT_ALLOWED_HOSTS=localhost \
     WARPWRIGHT_DATABASE=sqlite:////var/lib/warpwright/warpwright.db \
+    WARPWRIGHT_PROFILES=/var/lib/warpwright/profiles \
     WARPWRIGHT_CACHE=/var/cache/warpwright
 RUN useradd --system --uid 10001 --no-create-home warpwright \
     && install -d -o warpwright -g warpwright /var/cache/warpwright /var/lib/warpwright

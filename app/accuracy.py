@@ -28,6 +28,7 @@ from solver.accuracy import (
 from solver.device import DeviceProfile, load_profile
 from solver.engine import Engine
 from solver.families import paper
+from solver.model_version import MODEL_VERSION
 from solver.peers import (
     Roofline,
     nvmmh_estimates,
@@ -38,7 +39,6 @@ from solver.peers import (
 from solver.problem import Problem
 from solver.question import Question
 from solver.raced import NOTHING, ShapeRegret, regret_figures, shape_regret
-from solver.report import MODEL_VERSION
 from solver.split import CONFIG_PART, FORM, SHAPE_PART, is_held_out
 
 PAPER = "paper"

@@ -117,6 +117,12 @@ class AnswerCache:
             entry.size -= size
             self.size -= size
 
+    def clear(self) -> None:
+        """Forget every answer: a device's profile was replaced."""
+        self._entries.clear()
+        self._by_query.clear()
+        self.size = 0
+
     def _grow(self, entry: _Entry, size: int) -> None:
         entry.size += size
         self.size += size

@@ -13,6 +13,7 @@ from app.measured_answer import Winner
 from app.metrics import Metrics
 from app.solver_pool import SolverPool
 from app.winners import Winners
+from solver.device import profiles_revision
 from solver.question import Question
 
 
@@ -47,8 +48,8 @@ class Answering:
         self._cache = cache
         self._metrics = metrics
         self._winners = winners
-        self._revision = winners.revision
         self._flights: dict[str, _Flight] = {}
+        self._profiles, self._races = self._revisions()
 
     def recall(self, query: bytes) -> Answer | None:
         """The answer that this very query string got before, if it is still kept."""
@@ -75,7 +76,7 @@ class Answering:
         """
         begun = time.perf_counter()
         self._keep_up()
-        revision = self._revision
+        revisions = self._profiles, self._races
         winner = None if model_only else self._winners.find(question)
         key = canonical(question)
         if winner is not None:
@@ -90,15 +91,24 @@ class Answering:
         else:
             given = await self._join(key, question, winner, patient, begun)
         self._metrics.count_answer(given.source)
-        if query is not None and self._winners.revision == revision:
+        if query is not None and self._revisions() == revisions:
             self._cache.remember(query, key)
         return given
 
+    def _revisions(self) -> tuple[int, int]:
+        """Of the profiles, and of what races found."""
+        return profiles_revision(), self._winners.revision
+
     def _keep_up(self) -> None:
-        """Read query strings again whose answers a race may have changed since they were asked."""
-        if self._revision != self._winners.revision:
-            self._revision = self._winners.revision
+        """Keep, and join, nothing that was answered by profiles which others stand in for; read
+        query strings again whose answers a race may have changed since they were asked."""
+        profiles, races = self._revisions()
+        if profiles != self._profiles:
+            self._cache.clear()
+            self._flights.clear()
+        elif races != self._races:
             self._cache.forget_queries()
+        self._profiles, self._races = profiles, races
 
     async def _join(
         self, key: str, question: Question, winner: Winner | None, patient: bool, begun: float
@@ -133,6 +143,7 @@ class Answering:
         arrived_s: float | None,
         patient: bool,
     ) -> tuple[Answer, dict[str, float]]:
+        revision = profiles_revision()
         ask = self._pool.ask_patiently if patient else self._pool.ask
         reply = await ask(answers.optimize_encoded, question, arrived_s, winner)
         body, status, steps_ms = reply.value
@@ -140,7 +151,7 @@ class Answering:
             self._metrics.stage_seconds.labels(step).observe(value / 1e3)
         answer = Answer(body, status)
         self._metrics.proofs.labels(status).inc()
-        if answer.whole:
+        if answer.whole and revision == profiles_revision():
             self._cache.put(key, answer)
         return answer, {**steps_ms, "queue": reply.queue_ms}
 

@@ -119,7 +119,8 @@ def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Every profile that ships: limits and constants with units and provenance."""
+    """Every profile: limits and constants with units and provenance, and what a calibration of it
+    came to, None of one as it ships."""
     return [_device(load_profile(name)) for name in device_names()]
 
 
@@ -138,4 +139,5 @@ def _device(profile: DeviceProfile) -> dict[str, Any]:
         },
         "must_measure": list(profile.must_measure),
         "profile_sha256": profile.sha256,
+        "calibration": profile.calibration,
     }

@@ -126,9 +126,9 @@ class GpuQueue:
         """Look at the queue now: something was added."""
         self._news.set()
 
-    def cancel(self, job_id: str, owner: str | None = None) -> Job:
+    def cancel(self, job_id: str, owner: str | None = None, kind: str | None = None) -> Job:
         """Cancel a job; the process of one that runs is killed. Raises NotFound, AlreadyEnded."""
-        job = self._store.cancel(job_id, owner)
+        job = self._store.cancel(job_id, owner, kind)
         with self._lock:
             if self._current is not None and self._current.id == job_id:
                 self._worker.halt()

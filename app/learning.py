@@ -8,22 +8,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.drift import LATEST as DRIFT_LATEST
-from app.drift import Drift, drift_of
 from app.host import Host
 from app.measured_answer import Winner
 from app.store.job import Job, Outcome, written
 from app.store.measurements import Conditions, Measured, MeasurementStore, Raced
 from app.verification import KIND
 from app.winners import Winners
+from kernels.drift import LATEST, Drift, drift_of
 from kernels.errors import CompilerAbsent
 from kernels.nvrtc import version as nvrtc_version
 from kernels.sources import source_hash
+from solver.calibration.rows import measured_over_predicted, timed_row
 from solver.config import Config
 from solver.device import load_profile
 from solver.errors import InvalidInput
+from solver.model_version import MODEL_VERSION
 from solver.problem import Problem
-from solver.report import MODEL_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -85,14 +85,22 @@ class Learning:
         return {"measurement": raced.number, "drift": self.drift().to_dict()}
 
     def drift(self) -> Drift:
-        """How far picks that were verified here are off what is predicted of them. Raises
-        StoreUnavailable."""
+        """How far picks that were verified here are off what is predicted of them now.
+
+        Raises StoreUnavailable, and InvalidInput where the profile that stands in for the shipped
+        one can't be read.
+        """
         if self._conditions is None:
             return drift_of(())
         profile = load_profile(self._conditions.profile)
-        return drift_of(
-            self._store.ratios(self._conditions, MODEL_VERSION, profile.sha256, DRIFT_LATEST)
-        )
+        rows = []
+        for timed in self._store.timings(self._conditions, LATEST):
+            try:
+                problem, config = Problem(**timed.problem), Config.from_dict(dict(timed.config))
+                rows.append(timed_row(problem, config, timed.cache, timed.measured_us))
+            except (InvalidInput, AttributeError, KeyError, TypeError, ValueError) as error:
+                log.error("measurement %d can't be read: %s", timed.number, error)
+        return drift_of(measured_over_predicted(rows, profile))
 
     def _adopt(self, raced: Raced) -> None:
         winner = None if raced.winner is None else _winner(raced, raced.winner)

@@ -22,7 +22,17 @@ from app.api.head import HeadAsGet
 from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
-from app.api.routes import answers, batch, devices, docs, health, kernels, launches, verifications
+from app.api.routes import (
+    answers,
+    batch,
+    calibrations,
+    devices,
+    docs,
+    health,
+    kernels,
+    launches,
+    verifications,
+)
 from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue, Runner
 from app.host import detect_host, gpu_uuid, log_host
@@ -38,6 +48,8 @@ from app.store.jobs import JobStore
 from app.store.keys import KeyStore
 from app.store.measurements import MeasurementStore
 from app.telemetry import telemetry
+from kernels.drift import Drift, drift_of
+from solver.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +118,13 @@ def create_app(
             batches=asyncio.Semaphore(max(1, settings.workers - 1)),
         )
         gpu.start()
+
+        def drift() -> Drift:
+            try:
+                return learning.drift()
+            except InvalidInput:  # a file that is no profile: whoever asks a question is told
+                return drift_of(())
+
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)
         metrics.gauge("solver_restarts", "Solver processes replaced", lambda: pool.restarts)
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
@@ -115,12 +134,12 @@ def create_app(
         metrics.gauge(
             "drift_ratio",
             "Median of measured over predicted time of picks verified last; NaN for too few",
-            lambda: nan_if_none(learning.drift().ratio),
+            lambda: nan_if_none(drift().ratio),
         )
         metrics.gauge(
             "drift_found",
             "1 where that is beyond what the model is off by itself",
-            lambda: nan_if_none(learning.drift().found),
+            lambda: nan_if_none(drift().found),
         )
         metrics.gauge("event_streams", "Clients that follow a job's events", lambda: streams.open)
         try:
@@ -142,7 +161,8 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.settings = settings
-    for module in (answers, batch, kernels, verifications, launches, devices, health, docs):
+    jobs_of = (verifications, calibrations)
+    for module in (answers, batch, kernels, *jobs_of, launches, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.

@@ -20,8 +20,10 @@ from prometheus_client import (
     generate_latest,
 )
 
+from app.calibration import KIND as CALIBRATION
 from app.errors import StoreUnavailable
 from app.store.job import Job
+from kernels.calibration_rules import REASONS as REFUSED
 from kernels.verify import Reason
 
 # They would stand beside every series, with the time at which this process made it.
@@ -53,9 +55,17 @@ class Drop(StrEnum):
     UNREAD = "unread"
 
 
+OF_A_RUN = (Reason.WORKER_LOST, Reason.ENVIRONMENT, Reason.INTERNAL_ERROR)
+"""Why any job may fail."""
+
 VERDICTS = (
     ("passed", ""),
     *(("failed", str(reason)) for reason in Reason),
+    ("cancelled", "requested"),
+)
+CALIBRATED = (
+    ("passed", ""),
+    *(("failed", str(reason)) for reason in (*REFUSED, *OF_A_RUN)),
     ("cancelled", "requested"),
 )
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
@@ -138,6 +148,12 @@ class Metrics:
             ("status", "reason"),
             registry=self.registry,
         )
+        self.calibrations = Counter(
+            "warpwright_calibrations",
+            "Calibrations ended",
+            ("status", "reason"),
+            registry=self.registry,
+        )
 
         for stage in STAGES:
             self.stage_seconds.labels(stage)
@@ -149,6 +165,8 @@ class Metrics:
             self._dropped.labels(drop)
         for verdict in VERDICTS:
             self.verifications.labels(*verdict)
+        for verdict in CALIBRATED:
+            self.calibrations.labels(*verdict)
 
     def expect_requests(self, labels: Iterable[tuple[str, str, int]]) -> None:
         """Have series for these methods, routes and statuses before the first such request."""
@@ -157,7 +175,8 @@ class Metrics:
 
     def count_job(self, job: Job, gpu_seconds: float) -> None:
         """A job that ended, and how far the prediction was off where its kernel was timed."""
-        self.verifications.labels(job.status, job.reason or "").inc()
+        counter = self.calibrations if job.kind == CALIBRATION else self.verifications
+        counter.labels(job.status, job.reason or "").inc()
         self.gpu_seconds.inc(gpu_seconds)
         error = (job.result or {}).get("prediction_error")
         if error is not None:

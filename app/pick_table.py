@@ -12,9 +12,9 @@ from solver.device import load_profile
 from solver.errors import Unsupported
 from solver.families.sm90_gemm import NAME
 from solver.families.sm90_gemm_registers import register_table
+from solver.model_version import MODEL_VERSION
 from solver.problem import Problem
 from solver.question import Question
-from solver.report import MODEL_VERSION
 
 
 def make_table(

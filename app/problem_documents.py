@@ -22,6 +22,7 @@ from app.errors import (
 from app.schemas.faults import describe
 from kernels.errors import (
     CacheUnwritable,
+    CalibrationFailed,
     CompileFailed,
     CompilerAbsent,
     CompilerMismatch,
@@ -189,7 +190,7 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(NO_COMPILER, str(error))
         case EnvironmentLacks() | AddressInUse() | CacheUnwritable() | CompilerMismatch():
             return document(LACKS, str(error))
-        case GpuLost():
+        case GpuLost() | CalibrationFailed():
             return document(LACKS, str(error))
         case NotFound() | UnknownKernel():
             return document(NOT_FOUND, str(error))

@@ -14,15 +14,19 @@ from pydantic_core import PydanticCustomError
 from app.schemas.faults import shown
 from app.store.urls import database_url, default_url, shown_url
 from kernels.cache import default_folder
+from solver.device import profiles_folder
 from solver.errors import InvalidInput
 
 PREFIX = "WARPWRIGHT_"
 CLIENTS = ("API_KEY",)
 """Names of what commands that call a service read, and no service does."""
 
-ELSEWHERE: Mapping[str, Callable[[], Any]] = {"CACHE": default_folder}
+ELSEWHERE: Mapping[str, Callable[[], Any]] = {
+    "CACHE": default_folder,
+    "PROFILES": lambda: profiles_folder() or "none",
+}
 """Variables under the prefix that other layers read, and what each comes to: the kernel cache's
-folder."""
+folder, and that of calibrated profiles."""
 
 
 class Settings(BaseModel):

@@ -27,12 +27,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bench.files import write
-from bench.fit import FIXED, fit, load_groups, training_rows, with_constants
+from bench.fit import fit, load_groups, training_rows
 from bench.records import read_record
 from solver.accuracy import FITTED, HELD_OUT, measured_regret, part_figures, score
+from solver.calibration.prior import FIXED
+from solver.calibration.rows import with_constants
 from solver.device import DeviceProfile, load_profile
 from solver.ground_truth import load_ground_truth
-from solver.report import MODEL_VERSION
+from solver.model_version import MODEL_VERSION
 
 NAME = "ablation.json"
 WHOLE = "nothing: the whole model"

@@ -11,10 +11,10 @@ the profiles that ship to these rules. Ends by remaking ``docs/profiles.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from bench.profiles_page import FOLDER, PAGE, page
+from solver.calibration.published import paper_constants, rounded
 from solver.families import paper, sm90_gemm
 
 FAMILY = sm90_gemm.NAME
@@ -35,11 +35,12 @@ Profile = dict[str, Any]
 
 
 def derive(profile: Profile, reference: Profile) -> Profile:
-    """A copy of a Hopper profile (as JSON values) whose derived constants obey the rules."""
+    """A copy of a Hopper profile (as JSON values) whose derived constants obey the rules; one that
+    was calibrated keeps the family's."""
     models = dict(profile["models"])
-    if profile["name"] != reference["name"]:
+    if profile["name"] != reference["name"] and "calibration" not in profile:
         models[FAMILY] = _family_constants(profile, reference)
-    models[paper.NAME] = _paper_constants(models[FAMILY])
+    models[paper.NAME] = paper_constants(models[FAMILY])
     return {**profile, "models": models}
 
 
@@ -70,59 +71,12 @@ def _family_constants(profile: Profile, reference: Profile) -> dict[str, Any]:
             value = max(1, value)  # less stands for a clock above the H200's clock_ghz
         factor, source = scaled.get(name, (1, f"same SM as the H200's: {known}"))
         constants[name] = {
-            "value": _rounded(value * factor),
+            "value": rounded(value * factor),
             "unit": constant["unit"],
             "provenance": "derived",
             "source": source,
         }
     return constants
-
-
-def _paper_constants(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The published model's constants from the kernel family's, one SM's at full clock."""
-    k = {name: constant["value"] for name, constant in own.items()}
-    cycles_per_us = k["clock_ghz"] * 1e3
-    rules = {
-        "init_us": (
-            k["launch_us"] + k["launch_warpgroup_us"],
-            "us",
-            "launch_us and launch_warpgroup_us of one warpgroup",
-        ),
-        "dma_startup_us": (
-            (k["load_latency_cycles"] + k["miss_latency_cycles"]) / cycles_per_us,
-            "us",
-            "load_latency_cycles and miss_latency_cycles at clock_ghz",
-        ),
-        "dma_bytes_per_us": (
-            k["load_bytes_per_cycle"] * cycles_per_us,
-            "B/us/SM",
-            "load_bytes_per_cycle at clock_ghz",
-        ),
-        "math_startup_us": (
-            k["mma_drain_cycles"] / cycles_per_us,
-            "us",
-            "mma_drain_cycles at clock_ghz",
-        ),
-        "math_macs_per_us": (
-            k["mma_macs_per_cycle"] / k["mma_overhead"] * cycles_per_us,
-            "MAC/us/SM",
-            "mma_macs_per_cycle over mma_overhead at clock_ghz",
-        ),
-    }
-    return {
-        name: {
-            "value": _rounded(value),
-            "unit": unit,
-            "provenance": "derived",
-            "source": f"{source}: {FAMILY}'s constants of this profile",
-        }
-        for name, (value, unit, source) in rules.items()
-    }
-
-
-def _rounded(value: float) -> float:
-    short = float(f"{value:.5g}")
-    return int(short) if short == int(short) else short
 
 
 def read(name: str) -> Profile:

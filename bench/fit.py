@@ -25,20 +25,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from kernels.bench_plan import problem_of
+from solver.calibration import fit as calibration
+from solver.calibration.prior import FIXED
+from solver.calibration.rows import FAMILY, log_errors, row_count
 from solver.config import Config
-from solver.device import Constant, DeviceProfile, load_profile
+from solver.device import DeviceProfile, load_profile
 from solver.families import sm90_gemm
 from solver.ground_truth import load_ground_truth
 from solver.problem import Problem
 from solver.recurrence import Ticks
 from solver.row_price import price_rows
 from solver.split import held_out_forms, is_held_out
-from solver.units import TICKS_PER_US
 
-FAMILY = sm90_gemm.NAME
 CALIBRATION = "calibration"
 TRUTH = "truth "
 """Before the suite of a ground truth's rows."""
@@ -50,11 +50,8 @@ throttled ones differ by as much among themselves."""
 REGRET_ROWS = 5
 """Rows a group needs for its regret to say something."""
 
-LEAST = {"mma_overhead": 0.968}
-"""The least a constant may be: at 0.967 one SM at ``clock_ghz`` has its datasheet's tensor rate."""
-
-FIXED = ("mma_macs_per_cycle", "clock_ghz", "load_norm")
-"""Constants that are the hardware's or the model's own and are not fitted."""
+WIDTH = 0.1
+"""Of every constant's prior, which matters where no row decides one: it stays where it was."""
 
 EVALUATIONS = 60
 
@@ -133,28 +130,9 @@ def training_rows(groups: list[Group]) -> list[Group]:
     return kept
 
 
-def with_constants(device: DeviceProfile, values: dict[str, float], source: str) -> DeviceProfile:
-    """The profile with some of the family's constants replaced."""
-    table = dict(device.models[FAMILY])
-    for name, value in values.items():
-        table[name] = Constant(value, table[name].unit, "measured", source)
-    return dataclasses.replace(device, models={**device.models, FAMILY: table})
-
-
 def price(group: Group, device: DeviceProfile) -> tuple[Ticks, Ticks]:
     """(time, MATH wait) in ticks of a group's rows."""
     return price_rows(group.problem, device, group.columns, cold=group.cold)
-
-
-def predict_us(group: Group, device: DeviceProfile) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Predicted time of a group's rows in µs."""
-    time_us: np.ndarray[Any, np.dtype[np.float64]] = price(group, device)[0] / TICKS_PER_US
-    return time_us
-
-
-def errors(groups: list[Group], device: DeviceProfile) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """log(predicted / measured) of all rows."""
-    return np.concatenate([np.log(predict_us(g, device) / g.measured_us) for g in groups])
 
 
 def regret(group: Group, device: DeviceProfile) -> float:
@@ -169,7 +147,7 @@ def summary(groups: list[Group], device: DeviceProfile) -> str:
     """Mean and p95 of the absolute relative error, and regret among each group's rows."""
     if not groups:
         return "no rows"
-    off = np.abs(np.expm1(errors(groups, device)))
+    off = np.abs(np.expm1(log_errors(groups, device)))
     words = f"{len(off):5} rows: mean {off.mean():.3f}, p95 {np.percentile(off, 95):.3f}"
     regrets = [regret(g, device) for g in groups if len(g.measured_us) >= REGRET_ROWS]
     if regrets:
@@ -214,31 +192,8 @@ def fit(
 ) -> DeviceProfile:
     """Constants that minimise a soft loss of the log error over ``groups``, those that are
     ``fixed`` as they were, in at most so many evaluations, each with its derivatives."""
-    names = [n for n in device.models[FAMILY] if n not in fixed]
-    start = np.array([device.constant(FAMILY, n) for n in names])
-
-    def residuals(scales: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
-        values = dict(zip(names, (start * np.exp(scales - 1)).tolist(), strict=True))
-        prior = 0.5 * (scales - 1)  # a constant that no row decides stays where it was
-        return np.concatenate([errors(groups, with_constants(device, values, source)), prior])
-
-    # From 1, so that a relative step of 1 % moves times by more than a tick.
-    start = np.maximum(start, [LEAST.get(name, -np.inf) for name in names])
-    least = [
-        1 + np.log(LEAST[n] / s) - 1e-9 if n in LEAST else -np.inf
-        for n, s in zip(names, start, strict=True)
-    ]
-    solution = least_squares(
-        residuals,
-        np.ones(len(names)),
-        bounds=(least, np.inf),
-        loss="soft_l1",
-        f_scale=0.05,
-        diff_step=0.01,
-        max_nfev=evaluations,
-    )
-    values = dict(zip(names, (start * np.exp(solution.x - 1)).tolist(), strict=True))
-    return with_constants(device, {n: float(f"{v:.4g}") for n, v in values.items()}, source)
+    widths = {name: WIDTH for name in device.models[FAMILY] if name not in fixed}
+    return calibration.fit(groups, device, widths, source, steps=evaluations).device
 
 
 def _source(paths: list[Path], rows: int) -> str:
@@ -258,7 +213,7 @@ def main() -> None:
     device = load_profile(arguments.device)
     groups = load_groups(arguments.results)
     training = training_rows(groups)
-    rows = sum(len(g.measured_us) for g in training)
+    rows = row_count(training)
     print(f"before\n{report(groups, device, arguments.held_out)}")
     fitted = fit(training, device, _source(arguments.results, rows))
     print(f"after\n{report(groups, fitted, arguments.held_out)}")

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bench.ceilings_work import copy_bandwidth, read_bandwidth, tensor_held, tensor_peak
 from bench.evidence import START_S, begin, parser_of, progress_bar
 from bench.files import write
+from kernels.ceilings import copy_bandwidth, read_bandwidth, tensor_held, tensor_peak
 from kernels.process import OutcomeKind, Worker
 from kernels.protocol import BENCH, SUSTAINED
 from kernels.verify import failure_of

@@ -53,9 +53,9 @@ from kernels.bench_plan import problem_of
 from solver.accuracy import geomean
 from solver.engine import Engine
 from solver.families.sm90_gemm_operands import copied_operands, stores_by_tma
+from solver.model_version import MODEL_VERSION
 from solver.problem import Problem
 from solver.question import Question
-from solver.report import MODEL_VERSION
 from solver.split import is_held_out
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -70,26 +70,40 @@ def precompile(
     progress: Progress,
     builds: Sequence[Callable[[Any], str | None]] = (compile_shipped,),
 ) -> dict[str, str]:
+    """``compile_all`` with a bar."""
+    bar = progress.add_task("compile", total=len(keys) * len(builds))
+    return compile_all(keys, lambda: progress.advance(bar), builds)
+
+
+def compile_all(
+    keys: Sequence[Named],
+    advance: Callable[[], None],
+    builds: Sequence[Callable[[Any], str | None]] = (compile_shipped,),
+) -> dict[str, str]:
     """Compile every key into the cache, in parallel; why those that failed did, by key name.
 
-    Each of ``builds`` compiles one: None, or why it failed.
+    Each of ``builds`` compiles one: None, or why it failed. ``advance`` hears of each that is done,
+    and ends it all by raising.
 
     Raises CompilerAbsent where there is no compiler.
     """
     failures: dict[str, str] = {}
-    bar = progress.add_task("compile", total=len(keys) * len(builds))
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(os.cpu_count() or 1, len(keys) * len(builds)))
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         waiting = {pool.submit(build, key): key for key in keys for build in builds}
-        for future in as_completed(waiting):
-            try:
-                reason = future.result()
-            except BrokenProcessPool:
-                reason = COMPILER_DIED
-            if reason is not None:
-                failures[waiting[future].name] = reason
-            progress.advance(bar)
+        try:
+            for future in as_completed(waiting):
+                try:
+                    reason = future.result()
+                except BrokenProcessPool:
+                    reason = COMPILER_DIED
+                if reason is not None:
+                    failures[waiting[future].name] = reason
+                advance()
+        except BaseException:  # what waits is not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return failures
 
 

@@ -10,6 +10,7 @@ WarpwrightError (solver.errors)
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
     ├── GpuLost             a GPU that fails whatever runs on it
+    ├── CalibrationFailed   a step of a calibration that can't be done
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
     ├── LaunchFailed        the driver refused, or the kernel faulted
     ├── TraceUnreadable     a traced build kept what its launch can't have done
@@ -64,6 +65,10 @@ class GpuAbsent(KernelError):
 
 class GpuLost(KernelError):
     """The GPU here, or its process, fails whatever runs on it; the message has the last failure."""
+
+
+class CalibrationFailed(KernelError):
+    """A step of a calibration failed for a reason that is not the GPU's; the message names it."""
 
 
 class NoKernelFamily(KernelError):

@@ -47,6 +47,16 @@ def release() -> None:
         _held = None
 
 
+def take_in(worker: Worker, uuid: str) -> Outcome:
+    """``take`` in a worker's process; an ERROR of type GpuTaken where it lasts longer than
+    WAIT_S."""
+    taken = worker.call(take, (uuid,), WAIT_S)
+    if taken.kind is OutcomeKind.TIMEOUT:
+        message = f"other processes have launched on {uuid} for {WAIT_S:g} s"
+        return Outcome(OutcomeKind.ERROR, taken.elapsed_s, None, "GpuTaken", message)
+    return taken
+
+
 def call_alone(
     worker: Worker,
     uuid: str,
@@ -58,10 +68,7 @@ def call_alone(
     """``worker.call`` while nobody else launches on the GPU; the wait for that is not part of
     the deadline. An ERROR of type GpuTaken where it takes longer than WAIT_S.
     """
-    taken = worker.call(take, (uuid,), WAIT_S)
-    if taken.kind is OutcomeKind.TIMEOUT:
-        message = f"other processes have launched on {uuid} for {WAIT_S:g} s"
-        return Outcome(OutcomeKind.ERROR, taken.elapsed_s, None, "GpuTaken", message)
+    taken = take_in(worker, uuid)
     if taken.kind is not OutcomeKind.OK:
         return taken
     outcome = worker.call(function, arguments, deadline_s, on_report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -34,6 +35,9 @@ THROTTLE_REASONS = {  # idleness, which NVML counts among them, is none
     "ClocksThrottleReasonHwPowerBrakeSlowdown": "hw_power_brake",
 }
 
+USE_LOOKS, USE_POLL_S = 10, 0.15
+"""NVML's utilisation is over the last sixth of a second to a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostGpu:
@@ -60,6 +64,20 @@ class ClockReading:
     sm_clock_mhz: int | None
     power_w: float | None
     throttle: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """What NVML says of a GPU at a moment at which nothing of ours runs on it.
+
+    ``busy`` is its utilisation, 0 to 1; ``others`` how many processes beside ours have a context
+    on it; None each where the driver doesn't tell.
+    """
+
+    busy: float | None
+    others: int | None
+    throttle: tuple[str, ...]
+    highest_clock_mhz: int | None
 
 
 def visible_device(environment: Mapping[str, str]) -> int | str | None:
@@ -188,6 +206,34 @@ def family_profile(name: str) -> str:
         able = [each for each in device_names() if FAMILY in load_profile(each).families]
         raise NoKernelFamily(f"no kernel family runs on {name}; there is one for {', '.join(able)}")
     return profile
+
+
+def gpu_use(uuid: str, own_contexts: int, looks: int = USE_LOOKS) -> GpuUse:
+    """How a GPU is used now, on which ``own_contexts`` processes of ours have a context and do
+    nothing: the highest of so many utilisations, USE_POLL_S apart. Raises GpuAbsent."""
+    with _nvml() as pynvml:
+
+        def told(read: Any) -> Any:
+            try:
+                return read()
+            except pynvml.NVMLError:
+                return None
+
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        busy = []
+        for _ in range(looks):
+            time.sleep(USE_POLL_S)
+            rates = told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+            if rates is not None:
+                busy.append(rates.gpu / 100)
+        processes = told(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        clock = told(lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
+        return GpuUse(
+            busy=max(busy) if busy else None,
+            others=None if processes is None else max(0, len(processes) - own_contexts),
+            throttle=_throttle(pynvml, handle),
+            highest_clock_mhz=None if clock is None else int(clock),
+        )
 
 
 class ClockMonitor:

@@ -271,6 +271,11 @@ class Worker:
         self._halted.set()
         self.kill()
 
+    @property
+    def halted(self) -> bool:
+        """Whether calls come back as DIED until ``resume``."""
+        return self._halted.is_set()
+
     def resume(self) -> None:
         """Take calls again after ``halt``."""
         self._halted.clear()

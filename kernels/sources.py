@@ -76,8 +76,8 @@ def traced_headers() -> Mapping[str, str]:
 
 @cache
 def unit(name: str) -> str:
-    """The text of a translation unit that ships as it is: COPIES, or, for tests only,
-    ``never_ends.cu`` with the GEMM's entry that never returns."""
+    """The text of a translation unit that ships as it is: COPIES, what measures the GPU's ceilings,
+    or, for tests only, ``never_ends.cu`` with the GEMM's entry that never returns."""
     return resources.files("kernels").joinpath("cuda", name).read_text("utf-8")
 
 

@@ -36,7 +36,7 @@ from solver.device import load_profile
 from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.limits import check_integer
-from solver.report import MODEL_VERSION
+from solver.model_version import MODEL_VERSION
 from solver.sweep_design import DESIGN_ROWS, SEED, Design, Visit, make_design
 
 DESIGN_MAX = 1000

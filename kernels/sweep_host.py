@@ -31,10 +31,11 @@ def host_facts(gpu: HostGpu, device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compile_failures(keys: Sequence[CompileKey], progress: Progress) -> dict[str, str]:
-    """Compile kernels side by side; why some can't be, by name.
+    """Compile kernels side by side, with a bar; why some can't be, by name."""
+    return lasting(precompile(keys, progress)) if keys else {}
 
-    Keys that merely waited when a compiler died are none: they are compiled where their rows are
-    timed.
-    """
-    compiled = precompile(keys, progress) if keys else {}
-    return {name: why for name, why in compiled.items() if why != COMPILER_DIED}
+
+def lasting(failures: Mapping[str, str]) -> dict[str, str]:
+    """Failures without those of keys that merely waited when a compiler died: these are compiled
+    where their rows are timed."""
+    return {name: why for name, why in failures.items() if why != COMPILER_DIED}

@@ -13,9 +13,9 @@ from typing import Any
 
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm_registers import register_table
+from solver.model_version import MODEL_VERSION
 from solver.pick import Row
 from solver.report import (
-    MODEL_VERSION,
     complete,
     launch,
     listed_row,

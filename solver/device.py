@@ -1,18 +1,26 @@
-"""Device profiles: limits and constants, each with its unit and where it comes from."""
+"""Device profiles: limits and constants, each with its unit and where it comes from.
+
+They ship with the package. A file of the same name in the folder that WARPWRIGHT_PROFILES names, as
+a calibration leaves one, stands in for the one that ships.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from solver.errors import UnknownDevice, Unsupported
+from solver.errors import InvalidInput, UnknownDevice, Unsupported
+from solver.model_version import MODEL_VERSION
 
+PROFILES_VARIABLE = "WARPWRIGHT_PROFILES"
 PROVENANCES = ("measured", "published", "datasheet", "derived")
 
 
@@ -42,7 +50,8 @@ class DeviceProfile:
     ``limits`` hold the hardware's bounds, ``models`` one table of constants for each
     kernel family (or ``paper``) that can be priced on it. ``families`` names those that
     run on it, and ``must_measure`` the constants (``model.name``) without whose
-    measurement an answer means little.
+    measurement an answer means little. ``calibration`` is what a calibration says of itself
+    (``solver.calibration.profile``), None in a profile that ships.
     """
 
     name: str
@@ -55,6 +64,7 @@ class DeviceProfile:
     models: Mapping[str, Mapping[str, Constant]]
     must_measure: tuple[str, ...]
     sha256: str
+    calibration: Mapping[str, Any] | None = None
 
     def limit(self, name: str) -> int:
         """An integer limit, e.g. ``sms`` or ``smem_per_block_bytes``."""
@@ -95,6 +105,7 @@ def parse_profile(text: str) -> DeviceProfile:
         models=MappingProxyType({name: table(t) for name, t in raw["models"].items()}),
         must_measure=tuple(raw.get("must_measure", ())),
         sha256=hashlib.sha256(text.encode()).hexdigest(),
+        calibration=raw.get("calibration"),
     )
 
 
@@ -104,11 +115,73 @@ def device_names() -> tuple[str, ...]:
     return tuple(sorted(f.name.removesuffix(".json") for f in files if f.name.endswith(".json")))
 
 
-@cache
+def profiles_folder() -> Path | None:
+    """Where profiles stand in for those that ship; None where WARPWRIGHT_PROFILES is not set."""
+    value = os.environ.get(PROFILES_VARIABLE)
+    return Path(value) if value else None
+
+
+def profiles_revision() -> int:
+    """Another number when a file was put into ``profiles_folder`` or taken out; 0 without one. One
+    that is written over in place goes unnoticed: ``solver.calibration.profile`` replaces them."""
+    folder = profiles_folder()
+    try:
+        return 0 if folder is None else folder.stat().st_mtime_ns
+    except OSError:
+        return 0  # what is wrong with it, ``load_profile`` says
+
+
 def load_profile(name: str) -> DeviceProfile:
-    """The profile called ``name``; UnknownDevice lists those there are."""
+    """The profile called ``name``; UnknownDevice lists those there are.
+
+    Raises InvalidInput (field WARPWRIGHT_PROFILES) where the file that stands in for it is none.
+    """
     if name not in device_names():
         raise UnknownDevice("device", f"must be one of {', '.join(device_names())}, got {name!r}")
-    return parse_profile(
-        resources.files("solver").joinpath("profiles", f"{name}.json").read_text("utf-8")
-    )
+    folder = profiles_folder()
+    if folder is None:
+        return _shipped(name)
+    path = folder / f"{name}.json"
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return _shipped(name)
+    except OSError as error:
+        raise InvalidInput(PROFILES_VARIABLE, f"{path} can't be read: {error}") from error
+    return _stand_in(name, path, (now.st_ino, now.st_size, now.st_mtime_ns))
+
+
+def shipped_text(name: str) -> str:
+    """The JSON text of the profile of that name that ships."""
+    return resources.files("solver").joinpath("profiles", f"{name}.json").read_text("utf-8")
+
+
+@cache
+def _shipped(name: str) -> DeviceProfile:
+    return parse_profile(shipped_text(name))
+
+
+@cache
+def _stand_in(name: str, path: Path, _version: tuple[int, ...]) -> DeviceProfile:
+    shipped = _shipped(name)
+    try:
+        profile = parse_profile(path.read_text("utf-8"))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInput(PROFILES_VARIABLE, f"{path} is no profile: {error!r}") from error
+    why = _unfit(profile, shipped)
+    if why is not None:
+        raise InvalidInput(PROFILES_VARIABLE, f"{path} can't stand in for {name}: {why}")
+    return profile
+
+
+def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
+    """Why one profile can't stand in for another."""
+    if profile.name != shipped.name:
+        return f"it is of {profile.name}"
+    version = (profile.calibration or {}).get("model_version")
+    if version != MODEL_VERSION:
+        return f"its constants are of model {version}, this is model {MODEL_VERSION}: calibrate"
+    ours, theirs = ({n: set(t) for n, t in p.models.items()} for p in (profile, shipped))
+    if ours != theirs or set(profile.limits) != set(shipped.limits):
+        return "it has other limits or constants"
+    return None

@@ -11,6 +11,7 @@ from solver.config import Config
 from solver.device import DeviceProfile
 from solver.families import paper, sm90_gemm, sm90_gemm_operands
 from solver.families.sm90_gemm_registers import register_table
+from solver.model_version import MODEL_VERSION
 from solver.objective import Pareto
 from solver.pick import Row, price
 from solver.problem import Problem
@@ -19,9 +20,6 @@ from solver.simulator import Event, Run
 from solver.solution import Solution, Unfinished
 from solver.table import LOAD_PATHS, Table
 from solver.units import us_from_ticks
-
-MODEL_VERSION = "5"
-"""Raised with every change of an equation; constants have the profile's hash."""
 
 GIVEN = (
     "the model: its equations and the profile's constants",

@@ -63,7 +63,7 @@ import sys
 for name in {EDGE}:
     sys.modules[name] = None
 import kernels.bench, kernels.sweep, kernels.verify, kernels.table, kernels.norm.bench
-import bench.norm_grid
+import kernels.calibrate, bench.norm_grid
 import kernels.calls.gemm, kernels.export.bundle, kernels.settings.cutlass, kernels.settings.triton
 from solver.engine import Engine
 from solver.question import Question

@@ -39,6 +39,13 @@ def header_parameter(name: str, description: str, pattern: str | None = None) ->
     return parameter | {"description": description}
 
 
+IDEMPOTENCY_PARAMETER = header_parameter(
+    IDEMPOTENCY_KEY,
+    "your own name for this request: sent again with the same body, it gets the same job",
+    "^[!-~]{1,255}$",
+)
+
+
 def _single(request: Request, name: str, pattern: re.Pattern[str], limit: str) -> str | None:
     values = request.headers.getlist(name)
     if not values:

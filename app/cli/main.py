@@ -20,6 +20,7 @@ from app import __version__
 from app.cli import (
     ask,
     bench,
+    calibrate,
     certificates,
     export,
     gpu,
@@ -46,6 +47,7 @@ from app.errors import AddressInUse, EnvironmentLacks, NoPick, StoreUnavailable
 from app.problem_documents import from_exception, is_expected
 from kernels.errors import (
     CacheUnwritable,
+    CalibrationFailed,
     CompileFailed,
     CompilerAbsent,
     CompilerMismatch,
@@ -59,6 +61,7 @@ from solver.errors import InvalidInput
 ENVIRONMENT_ERRORS = (
     AddressInUse,
     CacheUnwritable,
+    CalibrationFailed,
     CompilerAbsent,
     CompilerMismatch,
     EnvironmentLacks,
@@ -82,7 +85,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     shown_in_order = (
         *(ask, certificates, gpu, picks, export, table, settings),
-        *(service, keys, bench, sweep),
+        *(service, keys, bench, sweep, calibrate),
     )
     for module in shown_in_order:
         module.add_commands(commands)

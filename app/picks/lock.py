@@ -16,7 +16,7 @@ from kernels.sources import copy_hash, source_hash
 from solver.device import load_profile
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm_registers import register_table
-from solver.report import MODEL_VERSION
+from solver.model_version import MODEL_VERSION
 
 Entry = dict[str, Any]
 

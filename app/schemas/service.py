@@ -18,8 +18,8 @@ class Alternative(Shape):
     predicted_us: float
 
 
-class VerificationJob(Shape):
-    """A verification as it stands."""
+class JobShape(Shape):
+    """What every job has."""
 
     id: str
     status: Status
@@ -27,6 +27,14 @@ class VerificationJob(Shape):
     priority: Literal["low", "normal", "high"]
     attempts: int = Field(description="how often it was begun")
     cancel_requested: bool = Field(description="whether a running one is being ended")
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class VerificationJob(JobShape):
+    """A verification as it stands."""
+
     problem: ProblemShape
     config: ConfigRequest
     predicted_us: float
@@ -39,9 +47,6 @@ class VerificationJob(Shape):
         [], description="what it is raced against; absent: nothing"
     )
     picked: bool = Field(False, description="whether it is the solver's pick; absent: it is not")
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
     result: dict[str, Any] | None = Field(description="the measurement, once it ended")
 
 
@@ -52,8 +57,8 @@ class VerificationPage(Shape):
     next: int | None = Field(description="`after` of the next page; null at the end")
 
 
-class VerificationPageQuery(BaseModel):
-    """Which verifications, and where to go on."""
+class JobPageQuery(BaseModel):
+    """Which jobs, and where to go on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -75,6 +80,9 @@ class DeviceSummary(Shape):
     constants: dict[str, Any]
     must_measure: list[str]
     profile_sha256: str
+    calibration: dict[str, Any] | None = Field(
+        description="what was calibrated when, from which rows, with which errors; null as it ships"
+    )
 
 
 class HostGpuShape(Shape):

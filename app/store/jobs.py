@@ -100,10 +100,11 @@ class JobStore:
             )
         return job
 
-    def get(self, job_id: str, owner: str | None = None) -> Job:
-        """The job as it stands; NotFound for one that never was, was dropped or is another's."""
+    def get(self, job_id: str, owner: str | None = None, kind: str | None = None) -> Job:
+        """The job as it stands; NotFound for one that never was, was dropped, is another's or of
+        another kind."""
         with self._database.read() as connection:
-            return self._find(connection, job_id, owner)
+            return self._find(connection, job_id, owner, kind)
 
     def page(
         self,
@@ -137,19 +138,19 @@ class JobStore:
         with self._database.read() as connection:
             return [job_rows.event_of(row) for row in connection.execute(query).mappings()]
 
-    def cancel(self, job_id: str, owner: str | None = None) -> Job:
+    def cancel(self, job_id: str, owner: str | None = None, kind: str | None = None) -> Job:
         """Cancel what is queued; of what runs, note it for whoever runs it. Raises AlreadyEnded."""
         with self._database.write() as connection:
-            job = self._find(connection, job_id, owner, lock=True)
+            job = self._find(connection, job_id, owner, kind, lock=True)
             if job.ended is not None:
-                raise AlreadyEnded(f"verification {job_id} has ended: {job.status}")
+                raise AlreadyEnded(f"{kind or 'job'} {job_id} has ended: {job.status}")
             if job.status == "queued":
                 job_rows.end(connection, job, "cancelled", "requested")
                 job_rows.forget(connection, self._kept)
             else:
                 where = jobs.c.id == job_id
                 connection.execute(update(jobs).where(where).values(cancel_requested=True))
-            return self._find(connection, job_id, owner)
+            return self._find(connection, job_id, owner, kind)
 
     def claim(self, gpu: str) -> Job | None:
         """Take the queued job of the highest priority, the one accepted first among those. One that
@@ -238,16 +239,25 @@ class JobStore:
             return self._count_waiting(connection)
 
     def _find(
-        self, connection: Connection, job_id: str, owner: str | None, lock: bool = False
+        self,
+        connection: Connection,
+        job_id: str,
+        owner: str | None,
+        kind: str | None = None,
+        lock: bool = False,
     ) -> Job:
         row: RowMapping | None = None
         if job_rows.ID.fullmatch(job_id):
             query = select(jobs).where(jobs.c.id == job_id)
             query = query.with_for_update() if lock else query
             row = connection.execute(query).mappings().one_or_none()
-        if row is None or owner not in (None, row["key_id"]):
+        if (
+            row is None
+            or owner not in (None, row["key_id"])
+            or (kind is not None and row["kind"] != kind)
+        ):
             raise NotFound(
-                f"there is no verification {shown(job_id)}; the last {self._kept} are kept"
+                f"there is no {kind or 'job'} {shown(job_id)}; the last {self._kept} are kept"
             )
         return job_rows.job_of(row)
 

@@ -59,6 +59,17 @@ class Raced:
     winner: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a problem's pick took."""
+
+    number: int
+    problem: Mapping[str, Any]
+    cache: str
+    config: Mapping[str, Any]
+    measured_us: float
+
+
 class MeasurementStore:
     """The measurements of one database. Each method is one transaction and may raise
     StoreUnavailable. Safe to use from several threads."""
@@ -95,26 +106,16 @@ class MeasurementStore:
             rows = connection.execute(query.order_by(measurements.c.number)).mappings()
             return [Raced(**row) for row in rows]
 
-    def ratios(
-        self, conditions: Conditions, model_version: str, profile_sha256: str, count: int
-    ) -> list[float]:
-        """Measured over predicted time of the ``count`` problems measured last under these
-        conditions, each as it was measured last, with predictions of this model and profile."""
+    def timings(self, conditions: Conditions, count: int) -> list[Timed]:
+        """What the picks of the ``count`` problems measured last under these conditions took, each
+        as it was measured last; the last one first."""
         table = measurements
-        predicted = and_(
-            _under(conditions),
-            table.c.model_version == model_version,
-            table.c.profile_sha256 == profile_sha256,
-        )
-        last = select(func.max(table.c.number)).where(predicted).group_by(table.c.problem_sha256)
-        query = (
-            select(table.c.measured_us / table.c.predicted_us)
-            .where(table.c.number.in_(last))
-            .order_by(table.c.number.desc())
-            .limit(count)
-        )
+        last = select(func.max(table.c.number)).where(_under(conditions))
+        last = last.group_by(table.c.problem_sha256)
+        query = select(*_TIMED).where(table.c.number.in_(last)).order_by(table.c.number.desc())
         with self._database.read() as connection:
-            return [float(ratio) for ratio in connection.execute(query).scalars()]
+            rows = connection.execute(query.limit(count)).mappings()
+            return [Timed(**row) for row in rows]
 
 
 _KEPT = (
@@ -124,6 +125,10 @@ _KEPT = (
 _RACED = tuple(
     measurements.c[name]
     for name in ("number", "verification_id", "at", "problem", "cache", "winner")
+)
+
+_TIMED = tuple(
+    measurements.c[name] for name in ("number", "problem", "cache", "config", "measured_us")
 )
 
 

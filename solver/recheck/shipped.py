@@ -1,13 +1,16 @@
-"""The data a certificate refers to: device profiles and the register table, as they ship."""
+"""The data a certificate refers to: device profiles and the register table, as they ship, or the
+profile that a calibration left in WARPWRIGHT_PROFILES for one of these."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
 REGISTER_TABLE = "sm90_gemm_registers.json"
 
@@ -38,11 +41,18 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(name[: -len(".json")] for name in names if name.endswith(".json")))
 
 
-@cache
 def read_profile(name: str) -> Profile:
     """The profile of one of ``profile_names()``."""
+    folder = os.environ.get("WARPWRIGHT_PROFILES")
+    calibrated = Path(folder, f"{name}.json") if folder else None
+    if calibrated is not None and calibrated.exists():
+        return _parsed(calibrated.read_text("utf-8"))
     path = resources.files("solver").joinpath("profiles", f"{name}.json")
-    text = path.read_text("utf-8")
+    return _parsed(path.read_text("utf-8"))
+
+
+@cache
+def _parsed(text: str) -> Profile:
     raw = json.loads(text)
     return Profile(
         wavefront=raw["wavefront"],

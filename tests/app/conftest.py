@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.answers import warm
+from app.calibration import run_calibration
 from app.gpu_queue import Runner
 from app.main import create_app
 from app.settings import Settings
@@ -37,6 +38,7 @@ def application(
     gpu: HostGpu | None = None,
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
+    calibrate: Runner = run_calibration,
     **settings: Any,
 ) -> Iterator[FastAPI]:
     """The whole application, not yet started, on a host that has ``gpu``, whatever this one has.
@@ -53,7 +55,7 @@ def application(
             yield create_app(
                 Settings(**values),
                 database,
-                runners={"verification": verify},
+                runners={"verification": verify, "calibration": calibrate},
                 initialise=initialise,
             )
 
@@ -63,11 +65,12 @@ def service(
     gpu: HostGpu | None = None,
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
+    calibrate: Runner = run_calibration,
     **settings: Any,
 ) -> Iterator[TestClient]:
     """A client of such an application, running and ready."""
     with (
-        application(gpu, verify, initialise, **settings) as app,
+        application(gpu, verify, initialise, calibrate, **settings) as app,
         TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client,
     ):
         wait_until_ready(client)

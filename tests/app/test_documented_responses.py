@@ -50,12 +50,12 @@ OTHERS = [
     for status, response in operation["responses"].items()
     if not kinds_of(response)
 ]
-JOB = "/v1/verifications/{verification_id}"
 KERNEL = "/v1/kernels/{kernel_id}"
-SUBMIT = ("POST", "/v1/verifications")
+SUBMIT = ("/v1/verifications", "/v1/calibrations")
 SMALL = {"m": 64, "n": 64, "k": 64}
 CONFIG = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
 BODIES: dict[str, Any] = {
+    "/v1/calibrations": {"dry_run": True},
     "/v1/optimize/batch": {"problems": [SMALL]},
     "/v1/explain": {**SMALL, "proof": "none"},
     "/v1/simulate": {**SMALL, "config": CONFIG},
@@ -79,10 +79,11 @@ class Asked:
         self.over = over
         client.headers.update(new_key(client, Scope.ADMIN)[1])
 
-    def job(self, *, over: bool = True) -> str:
-        """The id of a job that has ended, or of one that has not."""
+    def job(self, path: str, *, over: bool = True) -> str:
+        """The id of a job that has ended, or of one that has not, of the kind that a path has."""
         (self.over.set if over else self.over.clear)()
-        submitted = self.client.post("/v1/verifications", json=SMALL)
+        kind = next((submit for submit in SUBMIT if path.startswith(submit)), SUBMIT[0])
+        submitted = self.client.post(kind, json=BODIES.get(kind, SMALL))
         if over:
             ended(self.client, submitted.headers["location"])
         return str(submitted.json()["id"])
@@ -92,7 +93,8 @@ class Asked:
         if path == KERNEL:
             path = path.format(kernel_id=job or kernel_id(key_of_kernel("bf16", "tn", 64)))
         elif "{" in path:
-            path = path.format(verification_id=job or self.job())
+            job = job or self.job(path)
+            path = path.format(verification_id=job, calibration_id=job)
         if method == "POST" and not {"json", "content"} & set(given):
             given["json"] = BODIES.get(path, SMALL)
         if method == "GET" and path == "/v1/optimize":
@@ -109,7 +111,12 @@ def asked() -> Iterator[Asked]:
         return Outcome("passed", None, {"trace": trace()})
 
     with service(
-        gpu(), held, require_keys="always", verifications_waiting=3, body_bytes=4096
+        gpu(),
+        held,
+        calibrate=held,
+        require_keys="always",
+        verifications_waiting=3,
+        body_bytes=4096,
     ) as client:
         yield Asked(client, over)
         over.set()
@@ -131,7 +138,7 @@ def broken(name: str, error: Exception) -> Provoke:
     """Where something of the service raises."""
 
     def provoke(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -> Any:
-        job = None if path == KERNEL else asked.job()
+        job = None if path == KERNEL else asked.job(path)
 
         async def raising(*_: Any, **__: Any) -> Any:
             raise error
@@ -156,7 +163,7 @@ def too_often(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -
 
 def invalid(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -> Any:
     if method == "POST":
-        return asked(method, path, json={})
+        return asked(method, path, json={"m": None})
     if path.endswith("/events"):
         return asked(method, path, headers={"last-event-id": "x"})
     return asked(method, path, params={"colour": 1})
@@ -178,17 +185,17 @@ def on_host(host: HostGpu | None) -> Provoke:
 
 def beyond_quota(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr("app.quota.gpu_seconds", lambda *_: 2.0)
-    key = new_key(asked.client, Scope.VERIFY, gpu_seconds_per_day=1.0)[1]
+    key = new_key(asked.client, Scope.ADMIN, gpu_seconds_per_day=1.0)[1]
     return asked(method, path, headers=key)
 
 
 def queue_full(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -> Any:
-    jobs = [asked.job(over=False)]
+    jobs = [asked.job(path, over=False)]
     while (answer := asked(method, path)).status_code == 202:
         jobs.append(answer.json()["id"])
     asked.over.set()
     for job in jobs:
-        ended(asked.client, f"/v1/verifications/{job}")
+        ended(asked.client, f"{path}/{job}")
     return answer
 
 
@@ -250,15 +257,15 @@ def test_a_documented_refusal_is_given(
 
 def accepted(asked: Asked, method: str, path: str, status: str) -> Any:
     """The answer of an operation with a status that is no refusal."""
-    if (method, path, status) == (*SUBMIT, "200"):
-        again = {"idempotency-key": "once"}
+    if method == "POST" and path in SUBMIT and status == "200":
+        again = {"idempotency-key": path}
         asked(method, path, headers=again)
         return asked(method, path, headers=again)
     if method == "DELETE":
-        running = asked.job(over=False)
+        running = asked.job(path, over=False)
         while asked("GET", path, job=running).json()["status"] != "running":
             time.sleep(0.02)
-        waiting = asked.job(over=False)
+        waiting = asked.job(path, over=False)
         answers = {
             "200": asked(method, path, job=waiting),
             "202": asked(method, path, job=running),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.drift import ADVICE, BAND, ENOUGH, LATEST, drift_of
 from app.recorded import results_folder
 from app.regret_plan import model_first
+from kernels.drift import ADVICE, BAND, ENOUGH, LATEST, drift_of
 from solver.device import DeviceProfile
 from solver.ground_truth import CONFIG_FIELDS
 from solver.problem import Problem

@@ -17,7 +17,6 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from app.drift import ENOUGH
 from app.errors import StoreUnavailable
 from app.gpu_queue import Turn
 from app.schemas.answers import OptimizeAnswer
@@ -27,6 +26,7 @@ from app.store.job import Job, Outcome
 from app.store.measurements import MeasurementStore
 from app.store.tables import measurements
 from app.verification import requested
+from kernels.drift import ENOUGH
 from kernels.errors import CompilerAbsent
 from kernels.host import HostGpu
 from kernels.process import Outcome as Ended

@@ -11,8 +11,10 @@ import pytest
 
 import bench.ablation as ablation
 from bench.ablation import NAME, TERMS, WHOLE, Task, ablation_table, facts_of, left_of, run, without
-from bench.fit import FAMILY, FIXED, fit, load_groups, predict_us, training_rows
+from bench.fit import fit, load_groups, training_rows
 from solver.accuracy import FITTED, HELD_OUT
+from solver.calibration.prior import FIXED
+from solver.calibration.rows import FAMILY, predict_us
 from solver.problem import Problem
 from tests.ground_truths import H200, Timed, config, off_by, write_truth
 

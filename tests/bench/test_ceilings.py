@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bench import ceilings_work, evidence, gpu_ceilings
+from bench import evidence, gpu_ceilings
 from bench.gpu_ceilings import STEPS, measured
-from kernels import nvrtc
+from kernels import ceilings, nvrtc
 from kernels.errors import CompilerAbsent, GpuAbsent
 from kernels.process import Outcome, OutcomeKind
-from kernels.sources import headers, options
+from kernels.sources import headers, options, unit
 
-SOURCE = ceilings_work.SOURCE.read_text("utf-8")
+SOURCE = unit(ceilings.SOURCE)
 
 
 class ScriptedWorker:
@@ -64,11 +64,11 @@ def test_the_host_knows_the_kernels_sizes() -> None:
 
     names = {"TILE_M": "kTileM", "TILE_N": "kTileN", "TILE_K": "kTileK"}
     for ours, theirs in {**names, "WARPGROUPS": "kWarpgroups", "SLOTS": "kSlots"}.items():
-        assert getattr(ceilings_work, ours) == constant(theirs)
-    assert ceilings_work.SMEM_BYTES == 4 * (2 * 64 + 256) * 64 * 2 + 1024
-    one = ceilings_work.flops_of(1)
-    assert one == 2 * ceilings_work.ITERATIONS * 2 * 64 * 256 * 64
-    assert ceilings_work.flops_of(132) == 132 * one
+        assert getattr(ceilings, ours) == constant(theirs)
+    assert ceilings.SMEM_BYTES == 4 * (2 * 64 + 256) * 64 * 2 + 1024
+    one = ceilings.flops_of(1)
+    assert one == 2 * ceilings.ITERATIONS * 2 * 64 * 256 * 64
+    assert ceilings.flops_of(132) == 132 * one
 
 
 def test_what_could_not_be_measured_is_told_beside_the_rest() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.fit import CALIBRATION, Group, load_groups, predict_us, price, regret, report
+from bench.fit import CALIBRATION, Group, load_groups, price, regret, report
 from bench.keep_candidates import kept
+from solver.calibration.rows import predict_us
 from solver.config import Config
 from solver.device import load_profile
 from solver.pick import best_rows

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench.ceilings_work import copy_bandwidth, read_bandwidth, tensor_held, tensor_peak
+from kernels.ceilings import copy_bandwidth, read_bandwidth, tensor_held, tensor_peak
 from kernels.choose import ChoiceTask, run_choice
 from kernels.process import OutcomeKind, Worker
 from kernels.protocol import BENCH, CHOICE, SUSTAINED

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Query, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from app import answers
@@ -14,32 +10,16 @@ from app.api.access import needs
 from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
-from app.api.request_headers import (
-    IDEMPOTENCY_KEY,
-    LAST_EVENT_ID,
-    IdempotencyKeyDep,
-    LastEventDep,
-    header_parameter,
-)
-from app.api.responses import json_response
+from app.api.job_routes import JobKind, add_job_routes
+from app.api.request_headers import IDEMPOTENCY_PARAMETER, IdempotencyKeyDep
 from app.errors import NotFound
 from app.host import check_memory
 from app.keys import Scope
 from app.plan import candidates
-from app.problem_documents import (
-    ENDED,
-    INVALID,
-    NO_FAMILY,
-    NO_GPU,
-    NOT_FOUND,
-    QUEUE_FULL,
-    QUOTA,
-    UNAVAILABLE,
-)
+from app.problem_documents import NO_FAMILY, NO_GPU, NOT_FOUND, QUEUE_FULL, QUOTA, UNAVAILABLE
 from app.quota import check_quota
 from app.schemas.questions import RACED_MAX, VerificationRequest
-from app.schemas.service import VerificationJob, VerificationPage, VerificationPageQuery
-from app.store.job import Job
+from app.schemas.service import VerificationJob, VerificationPage
 from app.store.jobs import question_sha256
 from app.timeline import timeline_svg
 from app.verification import KIND, request_of
@@ -56,6 +36,7 @@ from solver.question import Question
 from solver.report import problem_words
 
 router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_class=ParsedRoute)
+VERIFICATION = JobKind(KIND, "verifications", Scope.VERIFY, VerificationJob, VerificationPage)
 
 
 @router.post(
@@ -65,16 +46,7 @@ router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_cla
     response_description="The job, which waits for the GPU",
     responses=problems(NO_FAMILY, QUOTA, QUEUE_FULL, NO_GPU, UNAVAILABLE)
     | {200: {"model": VerificationJob, "description": "The job of an earlier such request"}},
-    openapi_extra={
-        "parameters": [
-            header_parameter(
-                IDEMPOTENCY_KEY,
-                "your own name for this request: sent again with the same body, it gets the same "
-                "job",
-                "^[!-~]{1,255}$",
-            )
-        ]
-    },
+    openapi_extra={"parameters": [IDEMPOTENCY_PARAMETER]},
     summary="Compile, launch, check and time a kernel on the host's GPU",
 )
 @needs(Scope.VERIFY)
@@ -100,7 +72,7 @@ async def submit(
     sha256 = question_sha256(KIND, body.model_dump(exclude=unset))
     earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
-        return _answer(earlier, 200)
+        return VERIFICATION.answer(earlier, 200)
     check_integer("top_k", body.top_k, 1, RACED_MAX)
     if body.top_k > 1 and (body.config is not None or body.against):
         raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
@@ -142,37 +114,7 @@ async def submit(
         idempotency_key=idempotency_key,
     )
     services.gpu.wake()
-    return _answer(job, 202 if fresh else 200)
-
-
-@router.get(
-    "",
-    response_model=VerificationPage,
-    responses=problems(INVALID, UNAVAILABLE),
-    summary="Verifications, the newest first",
-)
-@needs(Scope.VERIFY)
-def page(
-    query: Annotated[VerificationPageQuery, Query()], services: ServicesDep, caller: CallerDep
-) -> Response:
-    """`next` is the `after` of the page that follows. Only your own are listed, unless you have
-    the scope `admin`."""
-    jobs, following = services.jobs.page(
-        owner=caller.owner, kind=KIND, status=query.status, after=query.after, limit=query.limit
-    )
-    return json_response({"verifications": [job.to_dict() for job in jobs], "next": following})
-
-
-@router.get(
-    "/{verification_id}",
-    response_model=VerificationJob,
-    responses=problems(NOT_FOUND, UNAVAILABLE),
-    summary="Where a verification stands",
-)
-@needs(Scope.VERIFY)
-def read(verification_id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """`queued`, `running`, then `passed`, `failed` with a reason, or `cancelled`."""
-    return json_response(services.jobs.get(verification_id, caller.owner).to_dict())
+    return VERIFICATION.answer(job, 202 if fresh else 200)
 
 
 class SvgResponse(Response):
@@ -193,65 +135,12 @@ def trace_picture(verification_id: str, services: ServicesDep, caller: CallerDep
     """A picture of `result.trace.timeline`. 404 also for a verification without a trace: not asked
     for, not there yet, or not reached because the verification failed.
     """
-    job = services.jobs.get(verification_id, caller.owner)
+    job = services.jobs.get(verification_id, caller.owner, KIND)
     trace = (job.result or {}).get("trace")
     if trace is None:
         raise NotFound(f"verification {job.id} is {job.status} and has no trace")
     problem = Problem(**job.request["problem"])
     return SvgResponse(timeline_svg(trace, problem_words(problem)))
-
-
-@router.delete(
-    "/{verification_id}",
-    response_model=VerificationJob,
-    response_description="It waited, and is cancelled",
-    responses=problems(NOT_FOUND, ENDED, UNAVAILABLE)
-    | {202: {"model": VerificationJob, "description": "It runs, and is being ended"}},
-    summary="Cancel a verification",
-)
-@needs(Scope.VERIFY)
-def cancel(verification_id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """One that waits is `cancelled` at once. The process of one that runs is killed, and it is
-    `cancelled` when that has gone. One that has ended gets 409.
-    """
-    job = services.gpu.cancel(verification_id, caller.owner)
-    return _answer(job, 200 if job.ended is not None else 202)
-
-
-async def _place(
-    verification_id: str, services: ServicesDep, caller: CallerDep
-) -> AsyncIterator[None]:
-    """A place among those who follow events, until the answer has ended."""
-    await run_in_threadpool(services.jobs.get, verification_id, caller.owner)
-    with services.streams.place():
-        yield
-
-
-@router.get(
-    "/{verification_id}/events",
-    response_class=EventSourceResponse,
-    responses=problems(NOT_FOUND, INVALID, UNAVAILABLE),
-    openapi_extra={
-        "parameters": [
-            header_parameter(
-                LAST_EVENT_ID,
-                "the id of the last event you have: those after it follow",
-                "^[0-9]{1,9}$",
-            )
-        ]
-    },
-    dependencies=[Depends(_place)],
-    summary="Follow a verification",
-)
-@needs(Scope.VERIFY)
-async def events(
-    verification_id: str, services: ServicesDep, last_event: LastEventDep
-) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events from the job's beginning: `status` when it changes, `progress` while it
-    runs. The stream ends with the job.
-    """
-    async for event in services.streams.follow(verification_id, last_event):
-        yield ServerSentEvent(id=str(event.number), event=event.name, data=event.data)
 
 
 def _others(body: VerificationRequest, problem: Problem, device: str) -> tuple[Config, ...]:
@@ -265,6 +154,4 @@ def _others(body: VerificationRequest, problem: Problem, device: str) -> tuple[C
     return others
 
 
-def _answer(job: Job, status: int) -> Response:
-    location = f"/v1/verifications/{job.id}"
-    return json_response(job.to_dict(), status=status, headers={"Location": location})
+add_job_routes(router, VERIFICATION)

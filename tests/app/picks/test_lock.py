@@ -13,7 +13,7 @@ from app.cli.main import main
 from app.schemas.locks import LockFile
 from kernels.sources import source_hash
 from solver.device import load_profile
-from solver.report import MODEL_VERSION
+from solver.model_version import MODEL_VERSION
 from tests.app.picks.tools import PICKS, FakeGpu, edit, lock_of, locked, scratch
 
 

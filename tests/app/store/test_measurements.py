@@ -41,6 +41,10 @@ def measured(verification_id: str, **changes: Any) -> Measured:
     )
 
 
+def times_us(memory: MeasurementStore, count: int) -> list[float]:
+    return [timed.measured_us for timed in memory.timings(HERE, count)]
+
+
 def test_a_race_is_kept_as_it_was(memory: MeasurementStore) -> None:
     added = memory.add(measured("1"))
     assert memory.races(HERE) == [added]
@@ -66,7 +70,7 @@ def test_a_verification_of_the_pick_alone_is_no_race_and_takes_no_winner_away(
     won = memory.add(measured("1"))
     memory.add(measured("2", candidates=1, winner=None, measured_us=11.0))
     assert memory.races(HERE) == [won]
-    assert memory.ratios(HERE, *MODEL, 10) == [pytest.approx(1.1)]
+    assert times_us(memory, 10) == [11.0]
 
 
 def test_a_verification_that_is_run_again_is_remembered_once(memory: MeasurementStore) -> None:
@@ -83,19 +87,20 @@ def test_what_was_measured_under_other_conditions_is_kept_and_does_not_count(
     there = replace(HERE, **{name: "other"})
     kept = memory.add(measured("1", conditions=there))
     assert memory.races(HERE) == []
-    assert memory.ratios(HERE, *MODEL, 10) == []
+    assert memory.timings(HERE, 10) == []
     assert memory.races(there) == [kept]
 
 
-def test_ratios_are_those_of_the_problems_measured_last_each_as_it_was_last(
+def test_timings_are_those_of_the_problems_measured_last_each_as_it_was_last(
     memory: MeasurementStore,
 ) -> None:
     for place, (m, us) in enumerate([(1, 11.0), (2, 12.0), (3, 13.0), (1, 14.0)]):
         memory.add(measured(str(place), problem=Problem(m, 512, 512), measured_us=us))
-    assert memory.ratios(HERE, *MODEL, 10) == pytest.approx([1.4, 1.3, 1.2])
-    assert memory.ratios(HERE, *MODEL, 2) == pytest.approx([1.4, 1.3])
-    for model in (("6", MODEL[1]), (MODEL[0], "c" * 64)):
-        assert memory.ratios(HERE, *model, 10) == []
+    assert times_us(memory, 10) == [14.0, 13.0, 12.0]
+    assert times_us(memory, 2) == [14.0, 13.0]
+    (last,) = memory.timings(HERE, 1)
+    assert (last.problem, last.cache) == (Problem(1, 512, 512).to_dict(), "cold")
+    assert (last.config, last.number) == ({"stages": 3}, 4)
 
 
 def test_numbers_grow_however_many_measure_at_once(memory: MeasurementStore) -> None:

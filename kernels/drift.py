@@ -1,4 +1,5 @@
-"""Whether a device has moved away from its profile, by what verifications of picks measured.
+"""Whether a device has moved away from its profile, by what verifications of picks measured: their
+times against what the profile, as it is now, predicts of them.
 
 The rule stands here alone. Of the problems measured last, each counted once, the ratio of measured
 to predicted time is taken. Their median lies in an interval that needs no law of errors (the sign

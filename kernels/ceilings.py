@@ -1,11 +1,12 @@
-"""What bench.gpu_ceilings runs in a GPU process. CUDA is imported inside the functions, so that
-the process that only names them never loads it."""
+"""What the GPU can do at most, one step a call of a GPU process: bench.gpu_ceilings records them,
+kernels.calibrate begins from them. CUDA is imported inside the functions, so that
+the process that only names them never loads it.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ import numpy as np
 from kernels import nvrtc
 from kernels.errors import CompileFailed
 from kernels.protocol import BENCH, SUSTAINED
-from kernels.sources import headers, options
+from kernels.sources import headers, options, unit
 
-SOURCE = Path(__file__).with_name("ceilings.cu")
+SOURCE = "ceilings.cu"
 COPY_BYTES = 4 << 30  # many times the L2
 READ_BYTES = 8 << 30
 PATTERN_ELEMENTS = 1 << 24
@@ -29,9 +30,9 @@ READ_BLOCK, READ_BLOCKS_PER_SM = 512, 4  # of the copy, too
 
 def build() -> bytes:
     """The cubin of ceilings.cu. Raises CompilerAbsent and CompileFailed."""
-    built = nvrtc.build(SOURCE.name, SOURCE.read_text("utf-8"), headers(), options())
+    built = nvrtc.build(SOURCE, unit(SOURCE), headers(), options())
     if not built.cubin:
-        raise CompileFailed(SOURCE.name, "the compiler refused it", built.log)
+        raise CompileFailed(SOURCE, "the compiler refused it", built.log)
     return built.cubin
 
 

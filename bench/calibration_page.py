@@ -1,0 +1,115 @@
+"""The tables of docs/calibration.md and docs/new-gpu.md, from the record of recorded calibrations.
+
+    python -m bench.calibration_page
+
+A test holds the pages to the record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.calibration_replay import NAME
+from bench.records import RESULTS, read_record
+from kernels.files import replace_whole
+from solver.calibration.prior import KIND
+from solver.calibration.rows import FAMILY
+from solver.device import load_profile
+
+DOCS = Path("docs")
+PAGES = ("calibration.md", "new-gpu.md")
+SCRATCH = "datasheet and ceilings"
+ALONE = "alone fitted"
+
+Record = Mapping[str, Any]
+
+
+def _errors(runs: Sequence[Record], part: str) -> list[float]:
+    return [run["held_out"][part]["mean_ape"] for run in runs]
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):.1%} to {max(values):.1%}"
+
+
+def _starts(record: Record, names: Sequence[str]) -> str:
+    lines = [
+        "| start | before: paper | LLM and further | calibrated: paper | LLM and further |",
+        "|---|---|---|---|---|",
+    ]
+    for name in names:
+        start = record["starts"][name]
+        before = [f"{start['before']['held_out'][p]['mean_ape']:.1%}" for p in ("paper", "llm")]
+        after = [_span(_errors(start["calibrations"], part)) for part in ("paper", "llm")]
+        lines.append(f"| {name} | {' | '.join((*before, *after))} |")
+    best = [f"{record['committed']['held_out'][p]['mean_ape']:.1%}" for p in ("paper", "llm")]
+    lines.append(f"| the committed profile | | | {' | '.join(best)} |")
+    return "\n".join(lines)
+
+
+def starts_table(record: Record) -> str:
+    """Errors before and after, by where calibrations began."""
+    return _starts(record, [name for name in record["starts"] if ALONE not in name])
+
+
+def kinds_table(record: Record) -> str:
+    """The same with one kind of constants fitted alone."""
+    alone = [name for name in record["starts"] if ALONE in name]
+    return _starts(record, ["datasheet", *alone])
+
+
+def determined_table(record: Record) -> str:
+    """What rows decide of each constant, those that they decide most first."""
+    committed = load_profile(record["device"])
+    runs = record["starts"][SCRATCH]["calibrations"]
+    rows = []
+    for name in runs[0]["constants"]:
+        estimates = [run["constants"][name] for run in runs]
+        determined = sum(e["determined"] for e in estimates) / len(estimates)
+        truth = committed.constant(FAMILY, name)
+        ratio = sum(e["value"] / truth for e in estimates) / len(estimates)
+        inside = sum(e["low"] <= truth <= e["high"] for e in estimates)
+        rows.append((determined, name, ratio, f"{inside} of {len(estimates)}"))
+    lines = [
+        "| constant | kind | determined | over the committed value | interval has that |",
+        "|---|---|--:|--:|--:|",
+        *(
+            f"| `{name}` | {KIND[name]} | {determined:.2f} | {ratio:.2f} | {inside} |"
+            for determined, name, ratio, inside in sorted(rows, key=lambda row: (-row[0], row[1]))
+        ),
+    ]
+    among = [
+        estimate["low"] <= committed.constant(FAMILY, name) <= estimate["high"]
+        for run in runs
+        for name, estimate in run["constants"].items()
+    ]
+    lines.append(f"\nOf all intervals {sum(among) / len(among):.0%} have the committed value.")
+    return "\n".join(lines)
+
+
+TABLES = {"starts": starts_table, "kinds": kinds_table, "determined": determined_table}
+
+
+def filled(text: str, record: Record) -> str:
+    """A page with its tables made anew."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}: made by python -m bench.calibration_page -->", "<!-- end -->"
+        pattern = re.compile(rf"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        body = f"{begin}\n\n{table(record)}\n\n{end}"
+        text = pattern.sub(lambda _, body=body: body, text)  # type: ignore[misc]
+    return text
+
+
+def main() -> None:
+    """Remake the pages."""
+    record = read_record(RESULTS / "h200" / NAME)
+    for name in PAGES:
+        path = DOCS / name
+        replace_whole(path, filled(path.read_text("utf-8"), record).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The evidence of calibrations, on a GPU that is the model itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernels.calibration
+import kernels.sweep_host
+from bench import evidence, gpu_calibrate
+from kernels.host import GpuUse
+from kernels.verify import VerificationRequest
+from solver.calibration.rows import predict_us
+from solver.device import PROFILES_VARIABLE
+from solver.problem import Problem
+from tests.ground_truths import H200, config, off_by, write_truth
+from tests.kernels.test_calibration import GPU, QUIET, FakeGpu
+
+SEEN = Problem(16, 4096, 4096)
+
+
+class FakeWorker(FakeGpu):
+    """A process on that GPU, which may be halted."""
+
+    def __init__(self) -> None:
+        super().__init__(H200)
+
+    def halt(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROFILES_VARIABLE, "")  # what the script sets is taken back
+    uses: list[GpuUse] = []
+
+    def use(uuid: str, own_contexts: int) -> GpuUse:
+        """Quiet during two calibrations of two looks each; busy from then on."""
+        uses.append(QUIET)
+        return QUIET if len(uses) <= 4 else GpuUse(0.9, 1, (), 1980)
+
+    monkeypatch.setattr(kernels.calibration, "gpu_use", use)
+    monkeypatch.setattr(kernels.calibration, "require_gpu", lambda: (GPU, "h200"))
+    monkeypatch.setattr(kernels.calibration, "compile_all", lambda keys, advance: {})
+    monkeypatch.setattr(kernels.sweep_host, "nvrtc_version", lambda: "13.5")
+    monkeypatch.setattr(evidence, "require_gpu", lambda: (GPU, "h200"))
+    monkeypatch.setattr(evidence, "nvrtc_version", lambda: "13.5")
+    monkeypatch.setattr(gpu_calibrate, "Worker", FakeWorker)
+    monkeypatch.setattr(gpu_calibrate, "ROWS", 80)
+    monkeypatch.setattr(gpu_calibrate.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(gpu_calibrate, "busy", lambda seconds: None)
+
+    def verify(request: VerificationRequest, deadline_s: float, worker: Any) -> Any:
+        row = off_by(request.problem, request.config, 0.0).row
+        columns = {n: [getattr(row.config, n)] for n in row.config.to_dict() if n != "family"}
+        group = SimpleNamespace(
+            problem=request.problem,
+            cold=True,
+            columns={name: np.array(value) for name, value in columns.items()},
+        )
+        told = {
+            "status": "passed",
+            "problem": request.problem.to_dict(),
+            "config": request.config.to_dict(),
+            "protocol": {"cache": "cold"},
+            "median_us": float(predict_us(group, H200)[0]),  # type: ignore[arg-type]
+        }
+        return SimpleNamespace(to_dict=lambda: told)
+
+    monkeypatch.setattr(gpu_calibrate, "verify", verify)
+
+
+def test_the_record_says_what_was_learnt_cured_and_refused(host: None, tmp_path: Path) -> None:
+    (tmp_path / "h200").mkdir()
+    write_truth(tmp_path / "h200", [off_by(SEEN, config(64, stages), 0.0) for stages in (2, 3, 4)])
+    out = tmp_path / "calibration.json"
+    assert gpu_calibrate.main(["--out", str(out), "--results", str(tmp_path)]) == 0
+    record = json.loads(out.read_text("utf-8"))
+    scratch = record["from_scratch"]
+    assert scratch["status"] == "stored"
+    assert scratch["error"] < 0.06 < 0.1 < scratch["error_present"]
+    before = scratch["ground_truth_before"]["fitted"]["llm"]["mean_ape"]
+    assert scratch["ground_truth"]["fitted"]["llm"]["mean_ape"] < before
+    cured = record["cured"]
+    assert cured["status"] == "stored"
+    assert (cured["drift_before"]["found"], cured["drift"]["found"]) == (True, False)
+    assert record["shared"]["reason"] == "gpu_shared"
+    assert record["shared_later"]["status"] == "refused"
+    assert os.environ[PROFILES_VARIABLE]
