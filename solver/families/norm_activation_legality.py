@@ -78,7 +78,7 @@ def check_legal(problem: NormProblem, config: NormConfig, device: DeviceProfile)
 def _broken(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> Iterator[Broken]:
     if not runs_on(device):
         yield "kind", "the family's kernels are for NVIDIA GPUs from sm_80 on", device.arch
-    yield from _roles(config)
+    yield from _roles(config, device)
     if config.has_ring:
         yield from _ring(problem, config, device)
     else:
@@ -86,7 +86,7 @@ def _broken(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> 
     yield from _limits(problem, config, device)
 
 
-def _roles(config: NormConfig) -> Iterator[Broken]:
+def _roles(config: NormConfig, device: DeviceProfile) -> Iterator[Broken]:
     specialised = config.kind == "specialised"
     if specialised != (config.producers > 0):
         yield "producers", "must be positive for specialised and 0 otherwise", config.producers
@@ -105,7 +105,8 @@ def _roles(config: NormConfig) -> Iterator[Broken]:
                 f"must be 0 unless (producers, consumers) is one of {allowed}",
                 roles,
             )
-        if config.threads * config.blocks_per_sm * family.SPLIT_LAUNCH_REGISTERS != 65536:
+        launched = config.threads * config.blocks_per_sm * family.SPLIT_LAUNCH_REGISTERS
+        if launched != device.limit("registers_per_sm"):
             yield (
                 "blocks_per_sm",
                 "must be what makes 128 registers a thread with register_split",
@@ -243,7 +244,7 @@ def _limits(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> 
             f"a lane's share of a row must fit in {family.WORDS_MAX} registers",
             f"{words} words",
         )
-    have = config.register_limit
+    have = config.register_limit(device.limit("registers_per_sm"))
     need = registers_for(config, words)
     if need > have:
         yield (
