@@ -153,7 +153,8 @@ def build_norm(key: NormKey, arch: str) -> CompiledNorm:
     """Compile a key, always, and without the cache.
 
     Raises CompileFailed where the compiler refuses or has a remark, where the kernel spills or uses
-    a stack, and where its registers can't be split as the key says; CompilerAbsent where there is no compiler.
+    a stack, and where its registers can't be split as the key says; CompilerAbsent where there is
+    no compiler.
     """
     name = f"{key.name}-{source_hash(arch)[:ID_DIGITS]}"
     built = nvrtc.build(f"{name}.cu", instantiation(key), headers(), options(arch))
