@@ -33,7 +33,7 @@ from kernels.norm.reference import Expected, activation, coefficients, expected
 from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidInput
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormConfig, NormProblem
-from solver.families.norm_activation_legality import legal_configs
+from solver.families.norm_activation_space import legal_configs
 from tests.kernels.norm_emulator import Emulated
 
 SAMPLED = (

@@ -15,10 +15,10 @@ from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem, SmLimits
 from solver.families.norm_activation_legality import (
     check_legal,
-    legal_configs,
     runs_on,
     why_illegal,
 )
+from solver.families.norm_activation_space import legal_configs
 from solver.split import is_norm_held_out
 
 H200 = load_profile("h200")
