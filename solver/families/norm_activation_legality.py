@@ -253,4 +253,6 @@ def registers_for(config: NormConfig, words: int) -> int:
         return 80
     if config.has_ring:
         return 40 + 2 * words
-    return 11 * words // 8 + (40 if config.vector_bytes == family.VECTOR_BYTES else 48)
+    least = 64 if config.team == 1 else 72
+    narrow = 0 if config.vector_bytes == family.VECTOR_BYTES else 8
+    return max(least, 40 + 11 * words // 8) + narrow
