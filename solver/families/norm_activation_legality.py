@@ -254,5 +254,5 @@ def registers_for(config: NormConfig, words: int) -> int:
     if config.has_ring:
         return 40 + 2 * words
     least = 64 if config.team == 1 else 72
-    narrow = 0 if config.vector_bytes == family.VECTOR_BYTES else 8
-    return max(least, 40 + 11 * words // 8) + narrow
+    narrow = 0 if config.vector_bytes == family.VECTOR_BYTES else 16
+    return max(least, 40 + 3 * words // 2) + narrow

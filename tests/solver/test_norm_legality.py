@@ -70,8 +70,8 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
         words = vectors_needed(lanes_vectors, c.vector_bytes // p.element_bytes) * max(
             1, c.vector_bytes // 4
         )
-        need = max(1.375 * words + 40, 64 if c.team == 1 else 72)
-        need += 0 if c.vector_bytes == 16 else 8
+        need = max(1.5 * words + 40, 64 if c.team == 1 else 72)
+        need += 0 if c.vector_bytes == 16 else 16
         return c.hold == "registers" and words <= 64 and need < registers + 1 and ids <= 15
     if c.vector_bytes != 16 or row % 16 or c.depth < 2:
         return False
