@@ -26,6 +26,7 @@ NORMS = ("layer", "rms")
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "poly")
 BATCH = 8  # elements that a lane transforms together (norm_math.cuh)
 WORDS_MAX = 64  # registers of a lane that hold its share of a row
+RING_WORDS_MAX = 48  # the same with a ring; with more ptxas spills, whatever the limit
 VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
 SCHEDULERS = 4  # of an SM

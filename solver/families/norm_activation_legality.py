@@ -227,10 +227,11 @@ def _limits(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> 
     if smem > room:
         yield "chunk_bytes", f"a block's shared memory must be at most {room} bytes", smem
     words = family.words_of(problem, config)
-    if words > family.WORDS_MAX:
+    most = family.RING_WORDS_MAX if config.has_ring else family.WORDS_MAX
+    if words > most:
         yield (
             "hold",
-            f"a lane's share of a row must fit in {family.WORDS_MAX} registers",
+            f"a lane's share of a row must fit in {most} registers",
             f"{words} words",
         )
     have = config.register_limit(device.limit("registers_per_sm"))
@@ -254,5 +255,5 @@ def registers_for(config: NormConfig, words: int) -> int:
     if config.has_ring:
         return 40 + 2 * words
     least = 64 if config.team == 1 else 72
-    narrow = 0 if config.vector_bytes == family.VECTOR_BYTES else 16
+    narrow = 0 if config.vector_bytes == family.VECTOR_BYTES else 32
     return max(least, 40 + 3 * words // 2) + narrow

@@ -71,7 +71,7 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
             1, c.vector_bytes // 4
         )
         need = max(1.5 * words + 40, 64 if c.team == 1 else 72)
-        need += 0 if c.vector_bytes == 16 else 16
+        need += 0 if c.vector_bytes == 16 else 32
         return c.hold == "registers" and words <= 64 and need < registers + 1 and ids <= 15
     if c.vector_bytes != 16 or row % 16 or c.depth < 2:
         return False
@@ -129,7 +129,7 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
         ids <= 15
         and slots <= 64
         and smem <= device.limit("smem_per_block_bytes")
-        and words <= 64
+        and words <= 48
         and 40 + 2 * words <= registers
     )
 
