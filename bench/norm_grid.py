@@ -24,7 +24,8 @@ from kernels.norm.cells import Cell
 from solver.device import DeviceProfile, load_profile
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_legality import legal_configs, why_illegal
+from solver.families.norm_activation_legality import why_illegal
+from solver.families.norm_activation_space import legal_configs
 from solver.split import is_norm_held_out
 
 DEGREES = (0, 8, 32, 64, 128, 512)

@@ -25,7 +25,7 @@ from kernels.bench import precompile, terminated_as_interrupt
 from kernels.bench_result import ResultFile, package_versions
 from kernels.errors import CompilerAbsent, GpuLost, KernelError
 from kernels.host import find_gpu
-from kernels.norm import race
+from kernels.norm import worker
 from kernels.norm.cells import Cell, races, read_cells
 from kernels.norm.compile import NormKey, compile_key, compile_norm, source_hash
 from kernels.norm.device import norm_profile
@@ -66,7 +66,7 @@ class Runner:
 
     def facts(self) -> dict[str, Any]:
         """What the record says of the GPU. Raises GpuLost where no process comes up."""
-        outcome = self._worker.call(race.facts, (), START_S)
+        outcome = self._worker.call(worker.facts, (), START_S)
         if outcome.kind is not OutcomeKind.OK:
             raise GpuLost(f"no GPU process comes up: {outcome.message}")
         facts: dict[str, Any] = outcome.value
@@ -88,14 +88,14 @@ class Runner:
         if not left:
             return
         arguments = ([cells[i] for i in left], self._protocol)
-        outcome = self._worker.call(race.measure_race, arguments, START_S + RACE_S)
+        outcome = self._worker.call(worker.measure_race, arguments, START_S + RACE_S)
         if outcome.kind is OutcomeKind.OK:
             rows.update(zip(left, outcome.value, strict=True))
             return
         reason = f"{outcome.kind}: {outcome.message}"
         passed = []
         for index in left:
-            alone = self._worker.call(race.check_cell, (cells[index],), START_S + CELL_S)
+            alone = self._worker.call(worker.check_cell, (cells[index],), START_S + CELL_S)
             if alone.kind is OutcomeKind.OK and not alone.value:
                 passed.append(index)
                 continue

@@ -152,8 +152,9 @@ class CompiledNorm:
 def build_norm(key: NormKey, arch: str) -> CompiledNorm:
     """Compile a key, always, and without the cache.
 
-    Raises CompileFailed where the compiler refuses or has a remark and where the kernel spills or
-    uses a stack, CompilerAbsent where there is no compiler.
+    Raises CompileFailed where the compiler refuses or has a remark, where the kernel spills or uses
+    a stack, and where its registers can't be split as the key says; CompilerAbsent where there is
+    no compiler.
     """
     name = f"{key.name}-{source_hash(arch)[:ID_DIGITS]}"
     built = nvrtc.build(f"{name}.cu", instantiation(key), headers(), options(arch))
@@ -163,6 +164,10 @@ def build_norm(key: NormKey, arch: str) -> CompiledNorm:
         raise CompileFailed(name, reason, built.log)
     if report.remark:
         raise CompileFailed(name, report.remark, built.log)
+    if key.register_split and report.registers != family.SPLIT_LAUNCH_REGISTERS:
+        # Consumers would wait for ever for registers that the block does not have.
+        reason = f"is launched with {report.registers} registers, which setmaxnreg can't split"
+        raise CompileFailed(name, reason, built.log)
     slot, fixed, arguments = read_int32_array(built.cubin, SMEM_SYMBOL)
     return CompiledNorm(
         key=key,

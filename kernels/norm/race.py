@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import cupy as cp
+
 from kernels.bits import poison
 from kernels.measure import measure
 from kernels.norm.cells import Cell
@@ -21,12 +23,6 @@ from kernels.session import session
 from solver.families.norm_activation import NormProblem
 
 CHECKED_ROWS = 512  # spread over the rows; that all are written is looked at besides
-
-
-def facts() -> dict[str, Any]:
-    """What a record says of the GPU."""
-    current = session()
-    return {"sms": current.sms, "l2_bytes": current.l2_bytes}
 
 
 def check_cell(cell: Cell) -> str:
@@ -116,8 +112,6 @@ def _sample(problem: NormProblem) -> slice:
 
 
 def _failure(cell: Cell, arrays: NormArrays, wanted: Any) -> str:
-    import cupy as cp
-
     plan, function = bind(cell.problem, cell.config, cell.reserved_smem_bytes)
     arrays.y.poison()
     arrays.launch(plan, function).launch(session().stream)

@@ -26,9 +26,11 @@ NORMS = ("layer", "rms")
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "poly")
 BATCH = 8  # elements that a lane transforms together (norm_math.cuh)
 WORDS_MAX = 64  # registers of a lane that hold its share of a row
+RING_WORDS_MAX = 48  # the same with a ring; with more ptxas spills, whatever the limit
 VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
 SCHEDULERS = 4  # of an SM
+REGISTERS_MAX = 255  # of a thread
 BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
 
 KINDS = ("plain", "strong", "ring", "specialised")
@@ -166,10 +168,9 @@ class NormConfig:
         """Rows that a group (with a ring) or a block works on at a time."""
         return self.group_warps // self.team
 
-    @property
-    def register_limit(self) -> int:
-        """Registers of a thread beyond which ``blocks_per_sm`` blocks of 65,536 don't fit."""
-        return min(255, 65536 // (self.threads * self.blocks_per_sm) // 8 * 8)
+    def register_limit(self, sm_registers: int) -> int:
+        """Registers of a thread with which ``blocks_per_sm`` blocks fit in an SM's, by eights."""
+        return min(REGISTERS_MAX, sm_registers // (self.threads * self.blocks_per_sm) // 8 * 8)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields under their own names."""

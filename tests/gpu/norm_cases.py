@@ -17,7 +17,7 @@ from solver.families.norm_activation import (
     NormConfig,
     NormProblem,
 )
-from solver.families.norm_activation_legality import legal_configs
+from solver.families.norm_activation_space import legal_configs
 
 WIDTHS = (
     *(1, 2, 3, 7, 31, 33, 63, 127, 255, 257, 1000, 1023, 1024, 1025),

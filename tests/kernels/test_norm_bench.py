@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernels.norm import bench, race
+from kernels.norm import bench, worker
 from kernels.norm.cells import Cell, races, read_cells
 from kernels.norm.compile import compile_key
 from kernels.process import Outcome, OutcomeKind
@@ -91,9 +91,9 @@ class Hangs:
         self.calls.append(function.__name__)
         cells = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
         hangs = self._culprit in [cell.config for cell in cells]
-        if hangs or (self._always and function is race.measure_race):
+        if hangs or (self._always and function is worker.measure_race):
             return Outcome(OutcomeKind.TIMEOUT, deadline_s, message="killed at its deadline")
-        if function is race.check_cell:
+        if function is worker.check_cell:
             return Outcome(OutcomeKind.OK, 0.1, value="")
         rows = [{"status": "passed", "median_us": 1.0} for _ in cells]
         return Outcome(OutcomeKind.OK, 0.1, value=rows)
@@ -102,42 +102,42 @@ class Hangs:
         self.calls.append("close")
 
 
-def runner_of(worker: Hangs, monkeypatch: pytest.MonkeyPatch, **failures: str) -> bench.Runner:
-    monkeypatch.setattr(bench, "Worker", lambda: worker)
+def runner_of(fake: Hangs, monkeypatch: pytest.MonkeyPatch, **failures: str) -> bench.Runner:
+    monkeypatch.setattr(bench, "Worker", lambda: fake)
     return bench.Runner(failures, NORM)
 
 
 def test_a_race_without_trouble_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Hangs(None)
-    with runner_of(worker, monkeypatch) as runner:
+    fake = Hangs(None)
+    with runner_of(fake, monkeypatch) as runner:
         rows = runner.run(CELLS[:3])
-    assert worker.calls == ["measure_race", "close"]
+    assert fake.calls == ["measure_race", "close"]
     assert [row["status"] for row in rows] == ["passed"] * 3
     assert [row["config"] for row in rows] == [cell.config.to_dict() for cell in CELLS[:3]]
 
 
 def test_a_cell_that_hangs_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Hangs(CELLS[1].config)
-    rows = runner_of(worker, monkeypatch).run(CELLS[:3])
+    fake = Hangs(CELLS[1].config)
+    rows = runner_of(fake, monkeypatch).run(CELLS[:3])
     assert [row["status"] for row in rows] == ["passed", "failed", "passed"]
     assert rows[1]["details"] == "timeout: killed at its deadline"
-    assert worker.calls == ["measure_race", *["check_cell"] * 3, "measure_race"]
+    assert fake.calls == ["measure_race", *["check_cell"] * 3, "measure_race"]
 
 
 def test_a_race_that_hangs_without_a_culprit_fails_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Hangs(None, always=True)
-    rows = runner_of(worker, monkeypatch).run(CELLS[:3])
+    fake = Hangs(None, always=True)
+    rows = runner_of(fake, monkeypatch).run(CELLS[:3])
     assert [row["status"] for row in rows] == ["failed"] * 3
-    assert worker.calls == ["measure_race", *["check_cell"] * 3]
+    assert fake.calls == ["measure_race", *["check_cell"] * 3]
 
 
 def test_a_kernel_that_did_not_compile_is_not_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = Hangs(CELLS[0].config)
+    fake = Hangs(CELLS[0].config)
     name = compile_key(PROBLEM, CELLS[0].config).name
-    rows = runner_of(worker, monkeypatch, **{name: "spills 8 bytes"}).run(CELLS[:3])
+    rows = runner_of(fake, monkeypatch, **{name: "spills 8 bytes"}).run(CELLS[:3])
     assert [row["status"] for row in rows] == ["failed", "passed", "passed"]
     assert rows[0]["details"] == "spills 8 bytes"
-    assert worker.calls == ["measure_race"]
+    assert fake.calls == ["measure_race"]
 
 
 def test_the_command_says_that_there_is_no_gpu(

@@ -15,10 +15,10 @@ from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem, SmLimits
 from solver.families.norm_activation_legality import (
     check_legal,
-    legal_configs,
     runs_on,
     why_illegal,
 )
+from solver.families.norm_activation_space import legal_configs
 from solver.split import is_norm_held_out
 
 H200 = load_profile("h200")
@@ -70,7 +70,8 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
         words = vectors_needed(lanes_vectors, c.vector_bytes // p.element_bytes) * max(
             1, c.vector_bytes // 4
         )
-        need = 1.375 * words + (40 if c.vector_bytes == 16 else 48)
+        need = max(1.5 * words + 40, 64 if c.team == 1 else 72)
+        need += 0 if c.vector_bytes == 16 else 32
         return c.hold == "registers" and words <= 64 and need < registers + 1 and ids <= 15
     if c.vector_bytes != 16 or row % 16 or c.depth < 2:
         return False
@@ -128,7 +129,7 @@ def can_run(p: NormProblem, c: NormConfig, device: DeviceProfile) -> bool:
         ids <= 15
         and slots <= 64
         and smem <= device.limit("smem_per_block_bytes")
-        and words <= 64
+        and words <= 48
         and 40 + 2 * words <= registers
     )
 

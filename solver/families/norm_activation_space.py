@@ -1,0 +1,115 @@
+"""The legal space of the norm_activation family: some thousand configurations of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from solver.device import DeviceProfile
+from solver.families import norm_activation as family
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_legality import why_illegal
+
+DEPTHS = (2, 3, 4, 6)
+CHUNKS = tuple(1 << n for n in range(11, 16))  # 2 KiB to 32 KiB
+HELD = (
+    ("registers", "vector"),
+    ("shared", "vector"),
+    ("shared", "bulk"),
+    ("reload", "vector"),
+    ("reload", "bulk"),
+)
+"""(hold, stores)"""
+
+
+def legal_configs(problem: NormProblem, device: DeviceProfile) -> Iterator[NormConfig]:
+    """The legal space, in the domain's order, each configuration once: one of several chunk sizes
+    that make the same slots."""
+    seen = set()
+    for config in _domain(problem):
+        if why_illegal(problem, config, device) is not None:
+            continue
+        form = config
+        if config.has_ring:
+            found = family.chunking(problem, config)
+            form = NormConfig(**(config.to_dict() | {"chunk_bytes": found.slot_bytes}))
+        if form not in seen:
+            seen.add(form)
+            yield config
+
+
+def _domain(problem: NormProblem) -> Iterator[NormConfig]:
+    widest = max(n for n in (2, 4, 8, 16) if problem.row_bytes % n == 0)
+    for warps, size in product((4, 8), sorted({problem.element_bytes, widest})):
+        yield NormConfig("plain", warps, vector_bytes=size, hold="reload")
+    for warps, team, blocks, rounds in product(
+        (4, 8, 16, 32), (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 6), (1, 0)
+    ):
+        if warps * blocks <= 48:
+            yield NormConfig(
+                "strong",
+                warps,
+                team=team,
+                vector_bytes=widest,
+                rounds=rounds,
+                blocks_per_sm=blocks,
+            )
+    for kind, copies, barrier, (producers, consumers, split) in _forms():
+        blocks = 16 // (producers + consumers) if split else 1
+        for (groups, team), (hold, stores), depth, chunk, rounds in product(
+            _groupings(consumers), HELD, DEPTHS, CHUNKS, (0, 8)
+        ):
+            if rounds and (depth > 2 or copies != "bulk" or hold != "registers"):
+                continue  # a block that ends soon has little use for a deep ring
+            if stores == "bulk" and copies != "bulk":
+                continue
+            yield NormConfig(
+                kind,
+                consumers,
+                producers,
+                groups,
+                team,
+                copies=copies,
+                barrier=barrier,
+                depth=depth,
+                chunk_bytes=chunk,
+                hold=hold,
+                stores=stores,
+                rounds=rounds,
+                blocks_per_sm=blocks,
+                register_split=split,
+            )
+
+
+def _groupings(consumers: int) -> list[tuple[int, int]]:
+    """(groups, team): every warp for itself, all warps in one group or in groups of four, there in
+    teams of one warp, of four and of all."""
+    found = [(consumers, 1)]
+    for warps in {4, consumers}:
+        if consumers % warps == 0:
+            found += [
+                (consumers // warps, team) for team in {1, 2, 3, 4, warps} if warps % team == 0
+            ]
+    return sorted(set(found))
+
+
+def _forms() -> Iterator[tuple[str, str, str, tuple[int, int, int]]]:
+    """Kind, copies, barrier and (producers, consumers, register_split)."""
+    for warps in (4, 8, 16):
+        yield "ring", "bulk", "mbarrier", (0, warps, 0)
+        yield "ring", "async", "mbarrier", (0, warps, 0)
+    for consumers in (3, 4, 7, 8, 12, 15):
+        yield "specialised", "bulk", "mbarrier", (1, consumers, 0)
+    for producers, consumers in ((4, 12), (4, 4)):
+        yield "specialised", "bulk", "mbarrier", (producers, consumers, 1)
+    for warps in (4, 8, 16):
+        for producers in (n for n in (1, 2, 4, 8) if 2 * n <= warps):
+            consumers = warps - producers
+            for copies, barrier in (
+                ("vector", "named"),
+                ("vector", "mbarrier"),
+                ("async", "mbarrier"),
+            ):
+                yield "specialised", copies, barrier, (producers, consumers, 0)
+                if (producers, consumers) in family.SPLIT_REGISTERS:
+                    yield "specialised", copies, barrier, (producers, consumers, 1)
