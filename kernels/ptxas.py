@@ -10,6 +10,7 @@ from kernels.nvrtc import Build
 
 _ENTRIES = re.compile(r"Compiling entry function '(\w+)'")
 _REGISTERS = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _STATIC_SMEM = re.compile(r"(\d+) bytes smem")
 # ptxas' numbered remarks: C7508 setmaxnreg ignored, C7510 and C7512 wgmma serialised, C7602
@@ -19,10 +20,11 @@ _REMARK = re.compile(r"\((C\d{4})\) (.*)")
 
 @dataclass(frozen=True, slots=True)
 class PtxasReport:
-    """Registers a thread, bytes of spills (stores and loads), of stack and of static shared memory,
-    and ptxas' first numbered remark in words (empty: none)."""
+    """Registers a thread, barriers a block, bytes of spills (stores and loads), of stack and of
+    static shared memory, and ptxas' first numbered remark in words (empty: none)."""
 
     registers: int
+    barriers: int
     spill_bytes: int
     stack_bytes: int
     static_smem_bytes: int
@@ -44,9 +46,10 @@ def read_report(name: str, built: Build, entry: str) -> PtxasReport:
     if made != entry:
         raise CompileFailed(name, f"the entry function is {made}, not {entry}", built.log)
     frame = _one(_FRAME, built.log, name)
-    static = _STATIC_SMEM.search(built.log)
+    static, barriers = _STATIC_SMEM.search(built.log), _BARRIERS.search(built.log)
     return PtxasReport(
         registers=int(_one(_REGISTERS, built.log, name)[1]),
+        barriers=int(barriers[1]) if barriers else 0,
         spill_bytes=int(frame[2]) + int(frame[3]),
         stack_bytes=int(frame[1]),
         static_smem_bytes=int(static[1]) if static else 0,

@@ -104,13 +104,29 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+template <u32 kId>
+__device__ __forceinline__ void sync_known(u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"n"(kId), "r"(threads) : "memory");
+}
+
+// The barrier of an id from 1 to kMost, which all lanes of a warp share. An SM has 64 barriers, and
+// a block sets aside as many as the compiler sees ids for: all 16 where an id comes in a register.
+template <u32 kMost>
+__device__ __forceinline__ void sync_one_of(u32 id, u32 threads) {
+  if constexpr (kMost > 1) {
+    if (id != kMost) return sync_one_of<kMost - 1>(id, threads);
+  }
+  sync_known<kMost>(threads);
+}
+
 // The warps that share a row. With more than one, each sum takes one barrier of exactly these
 // warps and one of two lines of `scratch` in turn: who writes a line again has passed the barrier
 // that follows everyone's last read of it.
-template <int kWarps>
+// A block has kTeams of them.
+template <int kWarps, int kTeams>
 struct Team {
   float* scratch;  // 2·kWarps floats of shared memory
-  u32 barrier;     // named barrier's id
+  u32 barrier;     // named barrier's id, from 1 to kTeams
   int warp;        // within the team
   int lane;
   int line = 0;
@@ -135,7 +151,7 @@ struct Team {
   }
   __device__ __forceinline__ void sync() const {
     __syncwarp();
-    if constexpr (kWarps > 1) ptx::named_barrier(barrier, kLanes);
+    if constexpr (kWarps > 1) sync_one_of<kTeams>(barrier, kLanes);
   }
 };
 
@@ -165,8 +181,8 @@ struct Running {
     count = all;
   }
 
-  template <int kWarps>
-  __device__ __forceinline__ Moments of_row(Team<kWarps>& team, u32 width, float eps) const {
+  template <class Sharers>
+  __device__ __forceinline__ Moments of_row(Sharers& team, u32 width, float eps) const {
     const float inverse = 1.0f / static_cast<float>(width);
     float total = 0.0f, all = squares;
     if constexpr (kNorm == kLayer) {

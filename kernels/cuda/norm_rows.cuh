@@ -108,8 +108,8 @@ struct RegisterRow {
     return sum;
   }
 
-  __device__ __forceinline__ Moments moments(Team<kTeam>& team, const Args& args,
-                                             u32 vectors) {
+  template <class Sharers>
+  __device__ __forceinline__ Moments moments(Sharers& team, const Args& args, u32 vectors) {
     const float inverse = 1.0f / static_cast<float>(args.width);
     const u32 first = team.index();
     float mean = 0.0f;
@@ -124,7 +124,8 @@ struct RegisterRow {
     return {mean, rsqrtf(fmaf(squares, inverse, args.eps))};
   }
 
-  __device__ __forceinline__ void finish(Team<kTeam>& team, const Args& args, u32 vectors, V* y) {
+  template <class Sharers>
+  __device__ __forceinline__ void finish(Sharers& team, const Args& args, u32 vectors, V* y) {
     const Moments found = moments(team, args, vectors);
 #pragma unroll
     for (int v = 0; v < kVectors; v += kAtOnce) {
@@ -149,7 +150,8 @@ struct StrongRows {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kTeams = kWarps / kTeam;
   static constexpr int kSlotBytes = 0;
-  static constexpr int kFixedBytes = kTeams * Team<kTeam>::kScratchBytes;
+  using Sharers = Team<kTeam, kTeams>;
+  static constexpr int kFixedBytes = kTeams * Sharers::kScratchBytes;
   static_assert(kWarps % kTeam == 0, "teams take whole shares of the block");
   static_assert(kTeam == 1 || kTeams <= 15, "a named barrier for each team");
 
@@ -159,9 +161,8 @@ struct StrongRows {
   static __device__ __forceinline__ void run(const Args& args, char* smem) {
     const int warp = threadIdx.x / kWarp;
     const int number = warp / kTeam;
-    Team<kTeam> team{reinterpret_cast<float*>(smem) + number * 2 * kTeam,
-                     static_cast<u32>(1 + number), warp % kTeam,
-                     static_cast<int>(threadIdx.x % kWarp)};
+    Sharers team{reinterpret_cast<float*>(smem) + number * 2 * kTeam, static_cast<u32>(1 + number),
+                 warp % kTeam, static_cast<int>(threadIdx.x % kWarp)};
     const u32 vectors = args.width / Row::kEach;
     if (vectors > kVectors * Row::kStep) __trap();
     const Schedule schedule(args);

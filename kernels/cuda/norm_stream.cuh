@@ -30,7 +30,8 @@ struct Stream {
   static constexpr int kTeams = kGroupWarps / kTeam;  // of a group
   static constexpr int kEach = 16 / T::kBytes;
   static constexpr int kStep = kTeam * kWarp;  // vectors that a team takes at a time
-  static constexpr int kFixedBytes = kGroups * kTeams * Team<kTeam>::kScratchBytes;
+  using Sharers = Team<kTeam, kGroups * kTeams>;
+  static constexpr int kFixedBytes = kGroups * kTeams * Sharers::kScratchBytes;
   static constexpr bool kOwn = kProducers == 0;
   static constexpr bool kWhole = kChunkVectors == 0;
   static constexpr int kLoadingWarps = kOwn ? kGroupWarps : kProducers;
@@ -108,7 +109,7 @@ struct Stream {
     const Chunks& chunks;
     const int group, warp;  // within the group
     const u32 vectors, row_bytes;
-    Team<kTeam> team;
+    Sharers team;
     const int number;  // of the team, within the group
     Position at;
     u32 read = 0;  // chunks given back

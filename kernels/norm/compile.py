@@ -138,6 +138,7 @@ class CompiledNorm:
     arch: str
     cubin: bytes
     registers: int
+    barriers: int
     spill_bytes: int
     stack_bytes: int
     static_smem_bytes: int
@@ -174,6 +175,7 @@ def build_norm(key: NormKey, arch: str) -> CompiledNorm:
         arch=arch,
         cubin=built.cubin,
         registers=report.registers,
+        barriers=report.barriers,
         spill_bytes=report.spill_bytes,
         stack_bytes=report.stack_bytes,
         static_smem_bytes=report.static_smem_bytes,

@@ -123,6 +123,11 @@ def plan_norm(
     slots = config.groups * config.depth
     slot = family.chunking(problem, config).slot_bytes if config.has_ring else 0
     counted = slots * (slot + compiled.slot_overhead_bytes) + compiled.fixed_smem_bytes
+    barriers = family.barriers_used(config)
+    if compiled.barriers != barriers:
+        raise CompilerMismatch(
+            f"{compiled.kernel_id} takes {compiled.barriers} barriers, the plan {barriers}"
+        )
     if counted != own or compiled.argument_bytes != ARGUMENTS.itemsize:
         raise CompilerMismatch(
             f"{compiled.kernel_id} takes {counted} bytes of shared memory and "

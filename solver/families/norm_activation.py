@@ -31,6 +31,8 @@ VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
 SCHEDULERS = 4  # of an SM
 REGISTERS_MAX = 255  # of a thread
+BLOCK_BARRIERS = 16
+"""Barriers that a block may name, 0 being the whole block's."""
 BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
 
 KINDS = ("plain", "strong", "ring", "specialised")
@@ -283,15 +285,24 @@ def units_of(problem: NormProblem, config: NormConfig) -> int:
     return -(-problem.rows // rows)
 
 
+def barriers_used(config: NormConfig) -> int:
+    """Barriers that a block takes of its SM's: up to the highest id that the compiler sees, all
+    there are where the ids of ring slots come in registers."""
+    if config.has_ring and config.barrier == "named":
+        return BLOCK_BARRIERS
+    return named_barriers(config) + 1 if config.has_ring or named_barriers(config) else 0
+
+
 def resident_blocks(config: NormConfig, registers: int, block_smem_bytes: int, sm: SmLimits) -> int:
     """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none.
 
     Registers are given out by 256 a warp, to warps of four schedulers alike, shared memory by 128
     bytes (CUDA occupancy calculator).
     """
+    by_barriers = sm.barriers // max(1, barriers_used(config))
     warps = sm.registers // _whole(registers * WARP, 256) // SCHEDULERS * SCHEDULERS
     by_smem = sm.smem_bytes // _whole(block_smem_bytes + BLOCK_SMEM_BYTES, 128)
-    return min(sm.blocks, sm.threads // config.threads, warps // config.warps, by_smem)
+    return min(sm.blocks, sm.threads // config.threads, warps // config.warps, by_smem, by_barriers)
 
 
 def _whole(amount: int, step: int) -> int:
@@ -300,12 +311,14 @@ def _whole(amount: int, step: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SmLimits:
-    """What an SM holds: threads, registers, shared memory (bytes) and blocks."""
+    """What an SM holds: threads, registers, shared memory (bytes), blocks and barriers. (The driver
+    counts 4 blocks of 16 barriers each where all else has room for 7: seen on an H200.)"""
 
     threads: int
     registers: int
     smem_bytes: int
     blocks: int = 32
+    barriers: int = 64
 
 
 def reserved_for(blocks: int, own_smem_bytes: int, sm_smem_bytes: int) -> int | None:

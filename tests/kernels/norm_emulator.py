@@ -45,6 +45,8 @@ BODIES = {
   ++emulated::machine->progress;""",
     "wait": """
   ptx::barrier_wait(barrier, parity);""",
+    "sync_known": """
+  ptx::named_barrier(kId, threads);""",
     "named_arrive": """
   __syncwarp();
   if (id >= 16) throw emulated::Fault{"a named barrier beyond 15"};

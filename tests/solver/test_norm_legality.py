@@ -319,6 +319,13 @@ def test_resident_blocks_are_bounded_by_each_resource() -> None:
     assert family.resident_blocks(STRONG, 33, 0, sm) == 6  # registers come by 256 a warp
     assert family.resident_blocks(STRONG, 32, 100_000, sm) == 2  # shared memory
     assert family.resident_blocks(NormConfig("plain", 1), 16, 0, sm) == 32  # blocks
+    named = NormConfig(
+        "specialised", 1, 1, depth=2, chunk_bytes=2048, copies="vector", barrier="named"
+    )
+    assert family.resident_blocks(named, 16, 0, sm) == 4  # barriers: all 16, of 64
+    teams = NormConfig("strong", 4, team=2)
+    assert family.barriers_used(teams) == 3  # the block's, and one of each team
+    assert family.resident_blocks(teams, 16, 0, sm) == 16
 
 
 def test_a_quarter_of_the_problems_is_held_out_whatever_their_rows() -> None:
