@@ -247,7 +247,8 @@ def test_the_openapi_document_says_by_shape_what_an_explanation_does_not_take(
     shapes = document["components"]["schemas"]
     shape = shapes[content["schema"]["$ref"].rpartition("/")[2]]
     assert shape["additionalProperties"] is False
-    taken = set(shapes["OptimizeRequest"]["properties"]) - {"top_k", "time_limit_ms"}
+    others = {"top_k", "time_limit_ms", "model_only"}
+    taken = set(shapes["OptimizeRequest"]["properties"]) - others
     assert set(shape["properties"]) == taken
     kinds = shape["properties"]["objective"]["discriminator"]["mapping"]
     assert set(kinds) == {"lexicographic", "weighted"}

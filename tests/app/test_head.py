@@ -22,7 +22,8 @@ from solver.families.sm90_gemm import CompileKey
 from tests.app.conftest import application, service
 from tests.app.key_tools import new_key, services_of
 from tests.app.live import connection, serving
-from tests.app.test_verifications import ended, gpu, passing
+from tests.app.test_verifications import ended, gpu
+from tests.app.traces import trace
 
 APP = create_app(Settings(), Database(Settings().database))  # never opened
 GOT = [entry for entry in AccessTable(APP.routes).entries if "GET" in entry.methods]
@@ -33,8 +34,12 @@ VARYING = {"date", "x-request-id", "server-timing"}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
-    """A service that needs keys and has verified something."""
-    with service(gpu(), passing, require_keys="always") as client:
+    """A service that needs keys, whose jobs pass."""
+
+    def traced(job: Job, turn: Turn) -> Outcome:
+        return Outcome("passed", None, {"median_us": 5.0, "trace": trace()})
+
+    with service(gpu(), traced, require_keys="always") as client:
         yield client
 
 
@@ -44,20 +49,23 @@ def key(client: TestClient) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def job(client: TestClient, key: dict[str, str]) -> str:
-    """The id of a verification that has ended."""
+def jobs(client: TestClient, key: dict[str, str]) -> dict[str, str]:
+    """The ids of a verification and a calibration that have ended, as paths name them."""
     client.headers.update(key)
-    submitted = client.post("/v1/verifications", json=QUESTION)
-    ended(client, submitted.headers["location"])
+    made = {}
+    for kind, body in (("verification", QUESTION), ("calibration", {"dry_run": True})):
+        submitted = client.post(f"/v1/{kind}s", json=body)
+        ended(client, submitted.headers["location"])
+        made[f"{kind}_id"] = str(submitted.json()["id"])
     del client.headers["authorization"]
-    return str(submitted.json()["id"])
+    return made
 
 
-def address(entry: Entry, job: str) -> str:
+def address(entry: Entry, jobs: dict[str, str]) -> str:
     """Where a route answers with 200."""
     query = "?m=64&n=64&k=64" if entry.path == "/v1/optimize" else ""
     kernel = kernel_id(CompileKey("bf16", "tn", 64, 64, 64, 1, 0, 0))
-    return entry.path.format(verification_id=job, kernel_id=kernel) + query
+    return entry.path.format(**jobs, kernel_id=kernel) + query
 
 
 def compared(response: Any, path: str) -> dict[str, str]:
@@ -73,10 +81,10 @@ def test_there_are_routes_to_ask() -> None:
 @pytest.mark.parametrize("entry", GOT, ids=lambda entry: entry.path)
 @pytest.mark.parametrize("kind", ["right", "none", "malformed"])
 def test_head_is_answered_as_get_is(
-    client: TestClient, key: dict[str, str], job: str, entry: Entry, kind: str
+    client: TestClient, key: dict[str, str], jobs: dict[str, str], entry: Entry, kind: str
 ) -> None:
     headers = {"right": key, "none": {}, "malformed": {"authorization": "Bearer ww_"}}[kind]
-    path = address(entry, job)
+    path = address(entry, jobs)
     got, head = (client.request(method, path, headers=headers) for method in ("GET", "HEAD"))
     assert got.status_code == (200 if kind == "right" or entry.scope is None else 401)
     assert head.status_code == got.status_code
