@@ -4,7 +4,7 @@
 #   gpu.txt    run.txt and what a CUDA 13 host compiles, launches and verifies with
 #   container.txt  gpu.txt, PostgreSQL's driver and OpenTelemetry: what the image holds
 #   build.txt  what a wheel is built with
-#   dev.txt    container.txt, build.txt and what the tests, the plots, the fit and the build need
+#   dev.txt    container.txt, build.txt and what the tests, the plots and the build need
 # Every file installs with plain `pip install --require-hashes -r FILE` on Python 3.11 and
 # later. Pass --upgrade to move every version.
 set -euo pipefail
