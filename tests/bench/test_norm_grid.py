@@ -12,7 +12,7 @@ from bench import norm_grid
 from kernels.norm.cells import Cell, read_cells
 from solver.device import load_profile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import SmLimits
+from solver.occupancy import SmLimits
 from solver.families.norm_activation_legality import why_illegal
 
 H200 = load_profile("h200")

@@ -12,7 +12,8 @@ import pytest
 from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem, SmLimits
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.occupancy import SmLimits
 from solver.families.norm_activation_legality import (
     check_legal,
     legal_configs,
