@@ -13,13 +13,13 @@ from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.occupancy import SmLimits
 from solver.families.norm_activation_legality import (
     check_legal,
     legal_configs,
     runs_on,
     why_illegal,
 )
+from solver.occupancy import SmLimits
 from solver.split import is_norm_held_out
 
 H200 = load_profile("h200")
