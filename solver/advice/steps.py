@@ -25,9 +25,8 @@ def waits_on_loads(s: Situation) -> Step:
         return refused(WAITS, reasons, figures, limits)
     outcome, words, missing = _by_stalls(s) or _by_bytes_in_flight(s)
     if outcome == NO:
-        name = (
-            "does_not_wait" if s.figures.long_scoreboard_fraction is not None else "latency_hidden"
-        )
+        measured = s.figures.long_scoreboard_fraction is not None
+        name = "does_not_wait" if measured else "latency_hidden"
         return refused(WAITS, [Reason(name, words)], figures, limits)
     return Step(WAITS, outcome, words, figures, limits, missing=missing)
 
@@ -79,8 +78,8 @@ def _by_bytes_in_flight(s: Situation) -> Found:
     low, high = s.in_flight_bytes.low, s.in_flight_bytes.high
     have = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
     words = (
-        f"{s.warps:.3g} resident warps of an SM have {have} B in flight; {s.needed_bytes:,.0f} keep "
-        "loads at the pace of the longer stage"
+        f"{s.warps:.3g} resident warps of an SM have {have} B in flight; {s.needed_bytes:,.0f} "
+        "keep loads at the pace of the longer stage"
     )
     if not s.loads_known:
         return UNKNOWN, "The L2 served what was loaded, which the figures don't say.", ()

@@ -49,8 +49,10 @@ def _warps(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> i
 def _figures(
     problem: NormProblem, config: NormConfig, device: DeviceProfile, cache: str
 ) -> KernelFigures:
-    passes = 3 if config.kind == "plain" else 1
-    vectors = family.vectors_of(problem, config) if passes == 1 else 1
+    passes, in_flight = 3, None  # how far a plain kernel's loops are unrolled is the compiler's
+    if config.kind == "strong":
+        in_flight = family.vectors_of(problem, config) * config.vector_bytes * family.WARP
+        passes = 1
     fits = problem.storage_bytes <= device.limit("l2_bytes")
     return KernelFigures(
         threads_per_block=config.threads,
@@ -61,5 +63,5 @@ def _figures(
         smem_per_block_bytes=family.smem_bytes(problem, config),
         data_in=L2 if cache == "warm" and fits else MEMORY,
         flops=2.0 * problem.fmas,
-        bytes_in_flight_per_warp=vectors * config.vector_bytes * family.WARP,
+        bytes_in_flight_per_warp=in_flight,
     )
