@@ -22,7 +22,17 @@ from app.api.head import HeadAsGet
 from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
-from app.api.routes import answers, batch, devices, docs, health, kernels, launches, verifications
+from app.api.routes import (
+    advice,
+    answers,
+    batch,
+    devices,
+    docs,
+    health,
+    kernels,
+    launches,
+    verifications,
+)
 from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue, Runner
 from app.host import detect_host, gpu_uuid, log_host
@@ -142,13 +152,17 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.settings = settings
-    for module in (answers, batch, kernels, verifications, launches, devices, health, docs):
+    for module in (answers, advice, batch, kernels, verifications, launches, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.
     app.add_middleware(KeptAnswers)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyGuard, settings=settings, limits={batch.PATH: settings.batch_body_bytes})
+    limits = {
+        batch.PATH: settings.batch_body_bytes,
+        advice.PATH: settings.advise_body_bytes,
+    }
+    app.add_middleware(BodyGuard, settings=settings, limits=limits)
     app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)
     table = AccessTable(app.routes, opened=["/metrics"] if settings.metrics_open else [])

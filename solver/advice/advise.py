@@ -39,7 +39,8 @@ class Advice:
 
     ``reasons`` are all those against; ``missing`` the figures that would decide an undecided one.
     ``gain`` is present time over the divided kernel's, ``alternative_gain`` over that of like warps
-    with deep asynchronous copies; None where a stage's time is not known. ``source`` says what the
+    with deep asynchronous copies; None where a stage's time is not known, or is less than what a
+    launch pays once. ``source`` says what the
     answer is by.
     """
 
@@ -94,15 +95,17 @@ def advise(figures: KernelFigures, device: DeviceProfile) -> Advice:
     missing += [name for step in asked for name in step.missing]
     unknown = any(step.outcome == UNKNOWN for step in asked)
     verdict = AGAINST if reasons else UNDECIDED if unknown or missing else SPECIALISE
-    known = figures.time_us is not None or gain is not None
+    measured = figures.time_us is not None
+    if {"short_kernel", "too_little_data"} & {reason.reason for reason in reasons}:
+        gain = None  # what is paid once, which no stage has, would be most of the time
     return Advice(
         verdict=verdict,
         steps=asked,
         reasons=tuple(reasons),
         missing=tuple(dict.fromkeys(missing)) if verdict == UNDECIDED else (),
-        present_us=present if known else None,
+        present_us=present if measured or gain is not None else None,
         gain=gain,
-        alternative_gain=gain_over(present, given.LIKE, s),
+        alternative_gain=None if gain is None else gain_over(present, given.LIKE, s),
         figures=figures,
         device=device,
     )
