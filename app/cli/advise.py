@@ -9,12 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
+from app.advice import PROBLEM, work_of
 from app.cli.arguments import add_cache, add_device, add_json, integer
 from app.cli.documents import read_json
 from app.cli.layout import Body, pairs
 from app.cli.session import OK, Session
 from app.host import detect_host
-from app.schemas.advice import OPS, PROBLEM_FIELDS, AdviseRequest
+from app.schemas.advice import OPS, AdviseRequest
 from app.schemas.faults import describe
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
@@ -43,9 +44,8 @@ def add_commands(commands: Any) -> None:
     about.add_argument("--op", metavar="|".join(OPS), help="a family of kernels")
     advise_.add_argument("--kernel", help="with --ncu: a launch's ID, a kernel's name or a part")
     for name, high in (("rows", family.MAX_ROWS), ("width", family.MAX_WIDTH)):
-        advise_.add_argument(
-            f"--{name}", type=integer(name, 1, high), metavar="N", help="with --op"
-        )
+        size = integer(name, 1, high)
+        advise_.add_argument(f"--{name}", type=size, metavar="N", help="with --op")
     for name, choices in (
         ("dtype", tuple(family.ELEMENT_BYTES)),
         ("norm", family.NORMS),
@@ -68,7 +68,7 @@ def advise(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright advise``; exits 0 whatever the verdict is."""
     values: dict[str, Any] = {
         name: value
-        for name in (*PROBLEM_FIELDS, "kernel", "device")
+        for name in ("op", *PROBLEM, "cache", "kernel", "device")
         if (value := getattr(arguments, name)) is not None
     }
     if arguments.figures is not None:
@@ -79,7 +79,7 @@ def advise(arguments: argparse.Namespace, session: Session) -> int:
         request = AdviseRequest.model_validate(values)
     except ValidationError as error:
         raise InvalidInput(*describe(error.errors()[0], AdviseRequest)) from None
-    function, given = request.question(detect_host().device)
+    function, given = work_of(request, detect_host().device)
     body = function(*given)
     session.emit(body, lambda console: show(console, body))
     return OK

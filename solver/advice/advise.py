@@ -23,8 +23,8 @@ UNDECIDED: Verdict = "undecided"
 BY_FIGURES = "figures"
 ALTERNATIVE = (
     "asynchronous copies several chunks ahead, into a ring that like warps fill themselves: "
-    "cp.async, or bulk copies from sm_90 on. Measured on one H200, it gains what divided warps "
-    "gain, or more: try it first"
+    "cp.async, or bulk copies from sm_90 on. On one H200 it gained what divided warps gained, or "
+    "more: where a kernel waits on loads, try it first"
 )
 CAVEAT = (
     "On one H200 divided warps beat plain kernels and kernels of few warps; against a strong "
