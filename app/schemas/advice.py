@@ -23,9 +23,13 @@ def _number(name: str, words: str) -> Any:
     return Field(None, description=words, json_schema_extra=between(*NUMBERS[name]))
 
 
+def _nothing() -> Any:
+    return None
+
+
 def _absent(**words: Any) -> Any:
     """A member that may be left out but not null."""
-    return Field(None, **words)
+    return Field(default_factory=_nothing, **words)
 
 
 class FiguresRequest(Request):

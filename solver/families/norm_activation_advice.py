@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from solver.advice.advise import Advice, advise
 from solver.advice.figures import L2, MEMORY, KernelFigures
+from solver.advice.rates import rates_of
 from solver.device import DeviceProfile
 from solver.errors import InvalidProblem
 from solver.families import norm_activation as family
@@ -28,6 +29,7 @@ def advise_problem(
     """
     if problem.rows == 0:
         raise InvalidProblem("rows", "must be at least 1: no rows are no launch")
+    rates_of(device)  # refuses a device that advice is not for
     config = _like_warps(problem, device)
     return advise(_figures(problem, config, device, cache), device), config
 
@@ -36,7 +38,7 @@ def _like_warps(problem: NormProblem, device: DeviceProfile) -> NormConfig:
     """The legal kernel without a ring whose resident warps are most; a strong one before a plain
     one, which reads rows three times."""
     likes = takewhile(lambda config: not config.has_ring, legal_configs(problem, device))
-    return max(likes, key=lambda config: (config.kind, _warps(problem, config, device)))
+    return max(likes, key=lambda config: (config.kind == "strong", _warps(problem, config, device)))
 
 
 def _warps(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> int:
