@@ -57,7 +57,8 @@ class KernelFigures:
     time_us                   of a launch, measured
     flops                     operations on the general pipes; a multiply-add is two
     tensor_flops              operations of the tensor cores (16-bit inputs)
-    load_us, compute_us       the launch's two stages, each as if the other took no time
+    load_us, compute_us       the launch's two stages, each as if the other took no time and enough
+                              warps were resident
     bytes_in_flight_per_warp  what a warp asks for before it waits
     chunk_bytes               what a stage would hand to the next at a time
     resident_warps            of an SM on average, measured
