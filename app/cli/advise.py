@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
+from rich.markup import escape
 
 from app.advice import PROBLEM, work_of
 from app.cli.arguments import add_cache, add_device, add_json, integer
@@ -112,13 +113,14 @@ def show(console: Console, body: Body) -> None:
     rows.append(("the alternative", body["alternative"]["words"]))
     rows.append(("bear in mind", body["caveat"]))
     rows += [("note", words) for words in body["notes"]]
-    console.print(pairs(_title(body), rows))
+    console.print(pairs(escape(_title(body)), [(name, escape(words)) for name, words in rows]))
 
 
 def _title(body: Body) -> str:
     about = "a kernel by its figures"
     if (launch := body["launch"]) is not None:
-        about = f"launch {launch['id']}, {launch['kernel']}"
+        name = "".join(each if each.isprintable() else "?" for each in launch["kernel"])
+        about = f"launch {launch['id']}, {name}"
     if (problem := body["problem"]) is not None:
         about = f"{problem['rows']} rows of {problem['width']} in {problem['dtype']}"
     return f"{about}, on {body['device']['title']}"
