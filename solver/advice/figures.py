@@ -13,7 +13,7 @@ SOURCES = (MEMORY, L2)
 MAX_COUNT = 2**31 - 1
 MAX_BYTES = 2**60
 MAX_FLOPS = 1e24
-MAX_TIME_US = 1e9
+MIN_TIME_US, MAX_TIME_US = 1e-3, 1e9
 MAX_WARPS = 64
 
 INTEGERS = {
@@ -29,11 +29,11 @@ INTEGERS = {
 """Limits of whole figures, both ends included."""
 
 NUMBERS = {
-    "time_us": (1e-3, MAX_TIME_US),
+    "time_us": (MIN_TIME_US, MAX_TIME_US),
     "flops": (0.0, MAX_FLOPS),
     "tensor_flops": (0.0, MAX_FLOPS),
-    "load_us": (0.0, MAX_TIME_US),
-    "compute_us": (0.0, MAX_TIME_US),
+    "load_us": (MIN_TIME_US, MAX_TIME_US),
+    "compute_us": (MIN_TIME_US, MAX_TIME_US),
     "resident_warps": (0.1, float(MAX_WARPS)),
     "long_scoreboard_fraction": (0.0, 1.0),
     "barrier_fraction": (0.0, 1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from solver.advice import thresholds as given
+from solver.advice.figures import MIN_TIME_US
 from solver.advice.finding import NO, YES, Outcome
 from solver.advice.situation import Situation
 from solver.advice.thresholds import Overlap, Range
@@ -36,7 +37,7 @@ def present_us(s: Situation, waits: Outcome) -> Range:
 
 def gain_over(present: Range, overlap: Overlap, s: Situation) -> Range | None:
     """Present time over that of kernels that overlap so; None where a stage is not known."""
-    if s.compute_us is None or not s.loads_known or s.roof_us == 0:
+    if s.compute_us is None or not s.loads_known or s.roof_us < MIN_TIME_US:
         return None
     then = overlapped_us(overlap, Range(s.load_us, s.load_us, s.load_us), s.compute_us)
     return Range(present.low / then.high, present.expected / then.expected, present.high / then.low)

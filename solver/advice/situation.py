@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from solver.advice import thresholds as given
-from solver.advice.figures import L2, KernelFigures
+from solver.advice.figures import L2, MIN_TIME_US, KernelFigures
 from solver.advice.rates import Rates
 from solver.advice.thresholds import Range
 from solver.errors import InvalidInput
@@ -69,9 +69,8 @@ def situation_of(figures: KernelFigures, rates: Rates) -> Situation:
         warps = float(blocks * figures.block_warps)
     load_us, compute_us = _load_us(figures, rates), _compute_us(figures, rates)
     roof_us = max(load_us, compute_us or 0.0)
-    needed = 0.0
-    if roof_us > 0:
-        needed = figures.read_bytes / roof_us * rates.latency_us / rates.sms
+    rate = min(figures.read_bytes / max(roof_us, MIN_TIME_US), _bytes_per_us(figures, rates))
+    needed = rate * rates.latency_us / rates.sms
     each = given.ASSUMED_IN_FLIGHT
     if (known := figures.bytes_in_flight_per_warp) is not None:
         each = Range(known, known, known)
@@ -111,9 +110,12 @@ def _resident_blocks(figures: KernelFigures, rates: Rates) -> int:
 def _load_us(figures: KernelFigures, rates: Rates) -> float:
     if figures.load_us is not None:
         return figures.load_us
-    from_l2 = figures.data_in == L2
-    rate = rates.l2_bytes_per_us if from_l2 else rates.memory_bytes_per_us
-    return figures.moved_bytes / rate
+    return figures.moved_bytes / _bytes_per_us(figures, rates)
+
+
+def _bytes_per_us(figures: KernelFigures, rates: Rates) -> float:
+    """What the source of the data gives at most."""
+    return rates.l2_bytes_per_us if figures.data_in == L2 else rates.memory_bytes_per_us
 
 
 def _compute_us(figures: KernelFigures, rates: Rates) -> float | None:

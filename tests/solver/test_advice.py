@@ -371,3 +371,11 @@ def test_every_threshold_says_where_it_comes_from() -> None:
     found = [each for each in vars(thresholds).values() if isinstance(each, thresholds.Threshold)]
     assert len(found) == 9
     assert all(len(each.source) > 40 for each in found)
+
+
+def test_stages_of_next_to_no_time_need_no_more_than_memory_gives() -> None:
+    advice = advised(load_us=1e-3, compute_us=1e-3, read_bytes=2**60, written_bytes=0, flops=None)
+    assert advice.steps[0].figures["needed_bytes"] == pytest.approx(21_175, rel=1e-3)
+    nothing = advised(read_bytes=0, written_bytes=0, flops=5e-324)
+    assert nothing.verdict == "no"
+    assert nothing.gain is None
