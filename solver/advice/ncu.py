@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -70,7 +71,7 @@ def read_launches(text: str) -> list[Launch]:
     header = [name.strip() for name in next(rows, [])]
     if len(header) > MAX_COLUMNS:
         raise InvalidInput(FIELD, f"must have at most {MAX_COLUMNS} columns, got {len(header)}")
-    if doubled := [name for name in set(header) if header.count(name) > 1 and name]:
+    if doubled := [name for name, count in Counter(header).items() if count > 1 and name]:
         raise InvalidInput(FIELD, f"has the column {shortened(min(doubled))} twice")
     if ID not in header or KERNEL not in header:
         raise InvalidInput(
