@@ -1,8 +1,8 @@
 """Whether a norm_activation problem is worth dividing warps for: by figures of its strong kernel.
 
 ``source`` of the advice is ``figures``: nothing here was measured, and no model of the family's
-kernels was asked. One that predicts the best kernel of each kind answers better; ``Advice`` has room
-for it.
+kernels was asked. One that predicts the best kernel of each kind would answer better, under another
+``source``.
 """
 
 from __future__ import annotations
