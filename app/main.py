@@ -23,6 +23,7 @@ from app.api.kept import KeptAnswers
 from app.api.key_guard import KeyGuard
 from app.api.observe import RequestObserver
 from app.api.routes import (
+    advice,
     answers,
     batch,
     calibrations,
@@ -162,13 +163,18 @@ def create_app(
     )
     app.state.settings = settings
     jobs_of = (verifications, calibrations)
-    for module in (answers, batch, kernels, *jobs_of, launches, devices, health, docs):
+    asked = (answers, advice, batch, kernels)
+    for module in (*asked, *jobs_of, launches, devices, health, docs):
         app.include_router(module.router)
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.
     app.add_middleware(KeptAnswers)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyGuard, settings=settings, limits={batch.PATH: settings.batch_body_bytes})
+    limits = {
+        batch.PATH: settings.batch_body_bytes,
+        advice.PATH: settings.advise_body_bytes,
+    }
+    app.add_middleware(BodyGuard, settings=settings, limits=limits)
     app.add_middleware(KeyGuard, settings=settings)
     app.add_middleware(CallerGuard, settings=settings)
     table = AccessTable(app.routes, opened=["/metrics"] if settings.metrics_open else [])

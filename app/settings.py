@@ -70,6 +70,9 @@ class Settings(BaseModel):
     batch_body_bytes: int = Field(
         2**20, ge=1024, le=2**30, description="largest request body of a batch"
     )
+    advise_body_bytes: int = Field(
+        2**20, ge=1024, le=2**30, description="largest request body of /v1/advise"
+    )
     answer_cache_bytes: int = Field(
         2**26, ge=0, le=2**40, description="memory for answers that are kept; 0 keeps none"
     )

@@ -18,6 +18,7 @@ from rich.markup import escape
 
 from app import __version__
 from app.cli import (
+    advise,
     ask,
     bench,
     calibrate,
@@ -84,7 +85,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     shown_in_order = (
-        *(ask, certificates, gpu, picks, export, table, settings),
+        *(ask, advise, certificates, gpu, picks, export, table, settings),
         *(service, keys, bench, sweep, calibrate),
     )
     for module in shown_in_order:

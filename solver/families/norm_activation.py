@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from solver import occupancy
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.limits import check_choice, check_integer
+from solver.occupancy import SmLimits
 
 NAME = "norm_activation"
 
@@ -24,16 +26,21 @@ MAX_DEGREE = 1024
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 NORMS = ("layer", "rms")
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "poly")
+NORM_FMAS = {"layer": 6, "rms": 4}
+"""Issue slots of an element, as multiply-adds, for statistics in two passes and scale and shift:
+counted off ``norm_rows.cuh``."""
+ACTIVATION_FMAS = {"gelu": 25, "gelu_tanh": 9, "silu": 5, "poly": 2}
+"""As NORM_FMAS, of the transformation; a poly's degree comes on top. Counted off ``norm_math.cuh``;
+gelu, whose erff branches, measured: in bf16 it takes as long as a poly of degree 24 to 27 on one
+H200."""
 BATCH = 8  # elements that a lane transforms together (norm_math.cuh)
 WORDS_MAX = 64  # registers of a lane that hold its share of a row
 RING_WORDS_MAX = 48  # the same with a ring; with more ptxas spills, whatever the limit
 VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
-SCHEDULERS = 4  # of an SM
 REGISTERS_MAX = 255  # of a thread
 BLOCK_BARRIERS = 16
 """Barriers that a block may name, 0 being the whole block's."""
-BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
 
 KINDS = ("plain", "strong", "ring", "specialised")
 COPIES = ("bulk", "async", "vector")
@@ -96,6 +103,12 @@ class NormProblem:
     def storage_bytes(self) -> int:
         """Bytes that a launch must read and write: x, y, scale and shift."""
         return 2 * (self.rows + 1) * self.row_bytes
+
+    @property
+    def fmas(self) -> int:
+        """Multiply-adds of a launch, NORM_FMAS and ACTIVATION_FMAS of each element."""
+        each = NORM_FMAS[self.norm] + ACTIVATION_FMAS[self.activation] + self.degree
+        return self.rows * self.width * each
 
     def to_dict(self) -> dict[str, Any]:
         """The fields under their own names."""
@@ -294,36 +307,14 @@ def barriers_used(config: NormConfig) -> int:
 
 
 def resident_blocks(config: NormConfig, registers: int, block_smem_bytes: int, sm: SmLimits) -> int:
-    """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none.
-
-    Registers are given out by 256 a warp, to warps of four schedulers alike, shared memory by 128
-    bytes (CUDA occupancy calculator).
-    """
-    by_barriers = sm.barriers // max(1, barriers_used(config))
-    warps = sm.registers // _whole(registers * WARP, 256) // SCHEDULERS * SCHEDULERS
-    by_smem = sm.smem_bytes // _whole(block_smem_bytes + BLOCK_SMEM_BYTES, 128)
-    return min(sm.blocks, sm.threads // config.threads, warps // config.warps, by_smem, by_barriers)
-
-
-def _whole(amount: int, step: int) -> int:
-    return -(-amount // step) * step
-
-
-@dataclass(frozen=True, slots=True)
-class SmLimits:
-    """What an SM holds: threads, registers, shared memory (bytes), blocks and barriers. (The driver
-    counts 4 blocks of 16 barriers each where all else has room for 7: seen on an H200.)"""
-
-    threads: int
-    registers: int
-    smem_bytes: int
-    blocks: int = 32
-    barriers: int = 64
+    """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none."""
+    barriers = barriers_used(config)
+    return occupancy.resident_blocks(config.threads, registers, block_smem_bytes, sm, barriers)
 
 
 def reserved_for(blocks: int, own_smem_bytes: int, sm_smem_bytes: int) -> int | None:
     """Shared memory that a block must take besides its own so that exactly ``blocks`` fit in an SM
     by it; None where fewer fit already."""
-    each = sm_smem_bytes // blocks - BLOCK_SMEM_BYTES
+    each = sm_smem_bytes // blocks - occupancy.BLOCK_SMEM_BYTES
     each -= each % 128
     return None if own_smem_bytes > each else each - own_smem_bytes

@@ -59,6 +59,7 @@ BODIES: dict[str, Any] = {
     "/v1/optimize/batch": {"problems": [SMALL]},
     "/v1/explain": {**SMALL, "proof": "none"},
     "/v1/simulate": {**SMALL, "config": CONFIG},
+    "/v1/advise": {"op": "norm_activation", "rows": 64, "width": 64},
 }
 
 

@@ -10,10 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.problem_documents import ProblemDocument
+from app.schemas.advice import AdviseAnswer, FiguresRequest
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
+from solver.advice.figures import INTEGERS, NUMBERS, SOURCES
 from solver.constraints import CONFIG_FIELDS, RESOURCES, Constraints
 from solver.device import device_names
+from solver.families import norm_activation as norm
 from solver.objective import AXES
 from solver.problem import LAYOUTS, OUT_BYTES
 
@@ -21,6 +24,7 @@ SHAPES = {
     "/v1/optimize": OptimizeAnswer,
     "/v1/simulate": SimulateAnswer,
     "/v1/explain": ExplainAnswer,
+    "/v1/advise": AdviseAnswer,
 }
 REFUSALS = {400, 413, 422}
 BUSY = 503
@@ -191,6 +195,44 @@ def test_any_configuration_is_simulated_or_refused(
 )
 def test_any_question_is_explained_or_refused(client: TestClient, body: dict[str, Any]) -> None:
     ask(client, "/v1/explain", json.dumps(body))
+
+
+figures = {
+    "data_in": st.sampled_from(SOURCES),
+    **{name: st.integers(*ends) for name, ends in INTEGERS.items()},
+    **{name: st.none() | st.floats(*ends) for name, ends in NUMBERS.items()},
+}
+figures |= {
+    "threads_per_block": st.sampled_from([32, 100, 128, 1024]),
+    "registers_per_thread": st.integers(1, 64),
+    "smem_per_block_bytes": st.integers(0, 2**17),
+}
+required = [name for name, field in FiguresRequest.model_fields.items() if field.is_required()]
+kernels = st.fixed_dictionaries(
+    {name: mostly(figures[name]) for name in required},
+    optional={name: mostly(figures[name]) for name in figures if name not in required},
+)
+norms = st.fixed_dictionaries(
+    {
+        "op": mostly(st.just(norm.NAME)),
+        "rows": st.integers(0, 2**31),
+        "width": st.sampled_from([1, 77, 1024, 65536]) | st.integers(0, 2**17),
+    },
+    optional={
+        "dtype": mostly(st.sampled_from(list(norm.ELEMENT_BYTES))),
+        "norm": mostly(st.sampled_from(norm.NORMS)),
+        "activation": mostly(st.sampled_from(norm.ACTIVATIONS)),
+        "degree": mostly(st.just(0) | st.integers(0, 2000)),
+        "cache": mostly(st.sampled_from(["cold", "warm"])),
+        "device": mostly(st.sampled_from(device_names())),
+    },
+)
+
+
+@fuzzed(300)
+@given(body=norms | st.fixed_dictionaries({"figures": kernels}))
+def test_any_kernel_is_advised_on_or_refused(client: TestClient, body: dict[str, Any]) -> None:
+    ask(client, "/v1/advise", json.dumps(body))
 
 
 def test_the_service_goes_on(client: TestClient) -> None:

@@ -93,6 +93,7 @@ def test_the_openapi_document_states_the_limits(client: TestClient) -> None:
         ("/v1/optimize", "OptimizeRequest"),
         ("/v1/explain", "ExplainRequest"),
         ("/v1/simulate", "SimulateRequest"),
+        ("/v1/advise", "AdviseRequest"),
     ],
 )
 def test_every_example_of_the_openapi_document_is_answered(

@@ -12,8 +12,8 @@ from bench import norm_grid
 from kernels.norm.cells import Cell, read_cells
 from solver.device import load_profile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import SmLimits
 from solver.families.norm_activation_legality import why_illegal
+from solver.occupancy import SmLimits
 
 H200 = load_profile("h200")
 SM = SmLimits(*(H200.limit(f"{n}_per_sm") for n in ("threads", "registers")), 233472)

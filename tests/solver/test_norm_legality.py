@@ -12,13 +12,14 @@ import pytest
 from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem, SmLimits
+from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_legality import (
     check_legal,
     runs_on,
     why_illegal,
 )
 from solver.families.norm_activation_space import legal_configs
+from solver.occupancy import SmLimits
 from solver.split import is_norm_held_out
 
 H200 = load_profile("h200")

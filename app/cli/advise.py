@@ -1,0 +1,135 @@
+"""advise: whether to divide a kernel's warps into producers and consumers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.markup import escape
+
+from app.advice import PROBLEM, work_of
+from app.cli.arguments import add_cache, add_device, add_json, integer
+from app.cli.documents import read_json
+from app.cli.layout import Body, pairs
+from app.cli.session import OK, Session
+from app.host import detect_host
+from app.schemas.advice import OPS, AdviseRequest
+from app.schemas.faults import describe
+from solver.advice.ncu import FIELD, MAX_CHARS
+from solver.errors import InvalidInput
+from solver.families import norm_activation as family
+
+VERDICTS = {
+    "specialise": "divide the warps",
+    "no": "don't divide the warps",
+    "undecided": "the figures don't decide",
+}
+
+
+def add_commands(commands: Any) -> None:
+    """Register this module's command."""
+    advise_ = commands.add_parser(
+        "advise", help="whether to divide a kernel's warps into producers and consumers"
+    )
+    about = advise_.add_mutually_exclusive_group(required=True)
+    about.add_argument("--figures", type=Path, metavar="FILE.json", help="figures of a kernel")
+    about.add_argument(
+        "--ncu",
+        type=Path,
+        metavar="FILE.csv",
+        help="what ncu --csv --page raw, or --page details, printed",
+    )
+    about.add_argument("--op", metavar="|".join(OPS), help="a family of kernels")
+    advise_.add_argument("--kernel", help="with --ncu: a launch's ID, a kernel's name or a part")
+    for name, high in (("rows", family.MAX_ROWS), ("width", family.MAX_WIDTH)):
+        size = integer(name, 1, high)
+        advise_.add_argument(f"--{name}", type=size, metavar="N", help="with --op")
+    for name, choices in (
+        ("dtype", tuple(family.ELEMENT_BYTES)),
+        ("norm", family.NORMS),
+        ("activation", family.ACTIVATIONS),
+    ):
+        advise_.add_argument(f"--{name}", metavar="|".join(choices), help=f"{choices[0]}")
+    advise_.add_argument(
+        "--degree",
+        type=integer("degree", 0, family.MAX_DEGREE),
+        metavar="N",
+        help="of activation poly",
+    )
+    add_cache(advise_)
+    add_device(advise_)
+    add_json(advise_)
+    advise_.set_defaults(run=advise, cache=None)
+
+
+def advise(arguments: argparse.Namespace, session: Session) -> int:
+    """``warpwright advise``; exits 0 whatever the verdict is."""
+    values: dict[str, Any] = {
+        name: value
+        for name in ("op", *PROBLEM, "cache", "kernel", "device")
+        if (value := getattr(arguments, name)) is not None
+    }
+    if arguments.figures is not None:
+        values["figures"] = read_json("figures", arguments.figures)
+    if arguments.ncu is not None:
+        values[FIELD] = _read_text(arguments.ncu)
+    try:
+        request = AdviseRequest.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInput(*describe(error.errors()[0], AdviseRequest)) from None
+    function, given = work_of(request, detect_host().device)
+    body = function(*given)
+    session.emit(body, lambda console: show(console, body))
+    return OK
+
+
+def _read_text(path: Path) -> str:
+    """An export's text, of no more characters than one may have."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return file.read(MAX_CHARS + 1)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(FIELD, f"can't be read: {error}") from error
+
+
+def show(console: Console, body: Body) -> None:
+    """The verdict, the three steps, and what to expect."""
+    rows = [("verdict", VERDICTS[body["verdict"]])]
+    rows += [(f"  {reason['reason']}", reason["words"]) for reason in body["reasons"]]
+    if body["missing"]:
+        rows.append(("would decide", ", ".join(body["missing"])))
+    rows += [
+        (f"{step['step'].replace('_', ' ')}: {step['outcome']}", step["words"])
+        for step in body["steps"]
+    ]
+    if (present := body["present_us"]) is not None:
+        how = "measured" if present["measured"] else "by its figures"
+        rows.append(("takes now", f"{_range(present)} µs, {how}"))
+    rows.append(("gain of divided warps", _gain(body["gain"])))
+    rows.append(("gain of the alternative", _gain(body["alternative"]["gain"])))
+    rows.append(("the alternative", body["alternative"]["words"]))
+    rows.append(("bear in mind", body["caveat"]))
+    rows += [("note", words) for words in body["notes"]]
+    console.print(pairs(escape(_title(body)), [(name, escape(words)) for name, words in rows]))
+
+
+def _title(body: Body) -> str:
+    about = "a kernel by its figures"
+    if (launch := body["launch"]) is not None:
+        name = "".join(each if each.isprintable() else "?" for each in launch["kernel"])
+        about = f"launch {launch['id']}, {name}"
+    if (problem := body["problem"]) is not None:
+        about = f"{problem['rows']} rows of {problem['width']} in {problem['dtype']}"
+    return f"{about}, on {body['device']['title']}"
+
+
+def _gain(gain: Body | None) -> str:
+    return "not known" if gain is None else f"{_range(gain)} times as fast"
+
+
+def _range(value: Body) -> str:
+    low, expected, high = (value[name] for name in ("low", "expected", "high"))
+    return f"{expected:.4g}" if low == high else f"{expected:.4g} ({low:.4g} to {high:.4g})"

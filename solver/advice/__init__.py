@@ -1,0 +1,1 @@
+"""Whether to divide a kernel's warps into producers and consumers, by figures of the kernel."""

@@ -1,0 +1,43 @@
+"""What dividing the warps, or copying deep with like warps, would gain; with its uncertainty."""
+
+from __future__ import annotations
+
+from solver.advice import thresholds as given
+from solver.advice.figures import MIN_TIME_US
+from solver.advice.finding import NO, YES, Outcome
+from solver.advice.situation import Situation
+from solver.advice.thresholds import Overlap, Range
+
+
+def overlapped_us(overlap: Overlap, load_us: Range, compute_us: float) -> Range:
+    """Time of two stages that overlap as measured kernels did."""
+
+    def time(whole: float, lesser: float, load: float) -> float:
+        return whole * max(load, compute_us) + lesser * min(load, compute_us)
+
+    return Range(
+        time(overlap.whole.low, overlap.lesser.low, load_us.low),
+        time(overlap.whole.expected, overlap.lesser.expected, load_us.expected),
+        time(overlap.whole.high, overlap.lesser.high, load_us.high),
+    )
+
+
+def present_us(s: Situation, waits: Outcome) -> Range:
+    """What the kernel takes: measured, else by its stages and by what it has in flight."""
+    if s.figures.time_us is not None:
+        return Range(s.figures.time_us, s.figures.time_us, s.figures.time_us)
+    overlap = {YES: given.WAITING, NO: given.HIDDEN}.get(waits, given.UNCLEAR)
+    flights = s.in_flight_bytes
+    loads = [
+        max(s.load_us, s.figures.read_bytes * s.rates.latency_us / s.rates.sms / in_flight)
+        for in_flight in (flights.high, flights.expected, flights.low)
+    ]
+    return overlapped_us(overlap, Range(*loads), s.compute_us or 0.0)
+
+
+def gain_over(present: Range, overlap: Overlap, s: Situation) -> Range | None:
+    """Present time over that of kernels that overlap so; None where a stage is not known."""
+    if s.compute_us is None or not s.loads_known or s.roof_us < MIN_TIME_US:
+        return None
+    then = overlapped_us(overlap, Range(s.load_us, s.load_us, s.load_us), s.compute_us)
+    return Range(present.low / then.high, present.expected / then.expected, present.high / then.low)

@@ -1,0 +1,53 @@
+"""How many blocks of a kernel an SM holds at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from solver.device import DeviceProfile
+
+WARP = 32
+SCHEDULERS = 4  # of an SM
+BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
+REGISTER_UNIT = 256  # registers are given out by so many a warp
+SMEM_UNIT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SmLimits:
+    """What an SM holds: threads, registers, shared memory (bytes), blocks and barriers. (The driver
+    counts 4 blocks of 16 barriers each where all else has room for 7: seen on an H200.)"""
+
+    threads: int
+    registers: int
+    smem_bytes: int
+    blocks: int = 32
+    barriers: int = 64
+
+
+def sm_limits(device: DeviceProfile) -> SmLimits:
+    """The limits of a device's SMs."""
+    names = ("threads_per_sm", "registers_per_sm", "smem_per_sm_bytes")
+    return SmLimits(*(device.limit(name) for name in names))
+
+
+def resident_blocks(
+    threads: int, registers: int, smem_bytes: int, sm: SmLimits, barriers: int = 1
+) -> int:
+    """Blocks that an SM holds at once; ``smem_bytes`` of each without the system's share, and
+    ``barriers`` that ptxas says it uses. 0: none.
+
+    Registers are given out by 256 a warp, to warps of four schedulers alike, shared memory by 128
+    bytes (CUDA occupancy calculator).
+    """
+    block_warps = -(-threads // WARP)
+    warps = sm.registers // whole(registers * WARP, REGISTER_UNIT) // SCHEDULERS * SCHEDULERS
+    by_smem = sm.smem_bytes // whole(smem_bytes + BLOCK_SMEM_BYTES, SMEM_UNIT)
+    by_threads, by_registers = sm.threads // (block_warps * WARP), warps // block_warps
+    by_barriers = sm.barriers // max(1, barriers)
+    return min(sm.blocks, by_threads, by_registers, by_smem, by_barriers)
+
+
+def whole(amount: int, step: int) -> int:
+    """The least multiple of ``step`` from ``amount`` on."""
+    return -(-amount // step) * step
