@@ -77,10 +77,12 @@ class Calibration:
 def calibrate(asked: Asked, worker: Worker, tell: Tell) -> Calibration:
     """Measure, fit, judge. Nothing is stored.
 
-    Raises GpuAbsent, NoKernelFamily, CompilerAbsent, GpuLost where the GPU or its process fails,
-    and CalibrationFailed where a step goes wrong for another reason.
+    Raises GpuAbsent, NoKernelFamily, CompilerAbsent, UnusableProfile where the present one can't be
+    read, GpuLost where the GPU or its process fails, and CalibrationFailed where a step goes wrong
+    for another reason.
     """
     gpu, device = require_gpu()
+    load_profile(device)
     begun = time.monotonic()
     _value(take_in(worker, gpu.uuid), "the GPU's lock")
     try:

@@ -56,7 +56,7 @@ from kernels.errors import (
     NoKernelFamily,
 )
 from solver.conflict import Unsatisfiable
-from solver.errors import InvalidInput
+from solver.errors import InvalidInput, UnusableProfile
 
 ENVIRONMENT_ERRORS = (
     AddressInUse,
@@ -69,6 +69,7 @@ ENVIRONMENT_ERRORS = (
     GpuLost,
     NoKernelFamily,
     StoreUnavailable,
+    UnusableProfile,
 )
 NEGATIVE_ERRORS = (CompileFailed, NoPick, Unsatisfiable)
 
