@@ -353,6 +353,18 @@ def test_a_refusal_is_told_with_its_reason_and_leaves_what_was_there(
     assert out.read_text() == "mine"
 
 
+@pytest.mark.parametrize("place", ["", "file/h200.json"])
+def test_a_place_where_no_file_can_be_put_is_told_before_anything_is_measured(
+    place: str, on: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = FakeGpu(H200)
+    on(gpu)
+    (tmp_path / "file").write_text("")
+    assert main(["--out", str(tmp_path / place)]) == 2
+    assert "error: out: " in capsys.readouterr().err
+    assert gpu.called == []
+
+
 def test_without_a_place_for_the_profile_nothing_is_measured(
     on: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
