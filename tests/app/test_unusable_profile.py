@@ -101,6 +101,7 @@ def test_a_verification_that_was_running_keeps_its_result(file: Path) -> None:
         ["devices"],
         ["calibrate", "--dry-run"],
         ["serve", "--port", "0"],
+        ["recheck", "certificate.json"],
     ],
 )
 def test_commands_say_that_it_is_missing_something(
