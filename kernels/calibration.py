@@ -213,7 +213,6 @@ class _Run:
         fitted, fresh = timed(design.fitted), timed(design.fresh)
         self.record |= {"rows": len(fitted), "fresh_rows": len(fresh)}
         calibration = {name: self.record[name] for name in KEPT}
-        calibration["present_sha256"] = load_profile(self._device).sha256
         where = f"{self.record['date'][:10]}, {len(fitted)} rows on one {self._gpu.name}"
         task = FitTask(basis, fitted, fresh, calibration, where)
 
