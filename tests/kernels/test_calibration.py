@@ -374,7 +374,7 @@ def test_a_present_profile_that_can_not_be_used_is_told_before_anything_is_measu
     raw = json.loads(shipped_text("h200")) | {"calibration": {"model_version": "0"}}
     (tmp_path / "h200.json").write_text(json.dumps(raw))
     assert main(["--dry-run"]) == 3
-    told = capsys.readouterr().err.replace("\n", " ")
+    told = " ".join(capsys.readouterr().err.split())
     assert "of model 0" in told
     assert "take it out and calibrate" in told
     assert gpu.called == []
