@@ -24,6 +24,8 @@ from solver.model_version import MODEL_VERSION
 PROFILES_VARIABLE = "WARPWRIGHT_PROFILES"
 FIXED = ("vendor", "arch", "wavefront", "families")
 """What a calibration leaves as it is."""
+NOT_PARSED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What a file that is no profile raises."""
 Version = tuple[int, int, int]
 """A file's inode, size in bytes and time of change in ns."""
 PROVENANCES = ("measured", "published", "datasheet", "derived")
@@ -196,7 +198,7 @@ def _stand_in(name: str, path: Path, _of: Version) -> DeviceProfile:
     try:
         profile = parse_profile(path.read_text("utf-8"))
         why = _unfit(profile, shipped)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except NOT_PARSED as error:
         raise UnusableProfile(PROFILES_VARIABLE, f"{path} is no profile: {error!r}") from error
     if why is not None:
         raise UnusableProfile(PROFILES_VARIABLE, f"{path} can't stand in for {name}: {why}")
@@ -215,9 +217,10 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
         )
     if any(getattr(profile, name) != getattr(shipped, name) for name in FIXED):
         return f"it has other {', '.join(FIXED)}"
-    ours, theirs = ({n: set(t) for n, t in p.models.items()} for p in (profile, shipped))
-    if ours != theirs or set(profile.limits) != set(shipped.limits):
-        return "it has other limits or constants"
+    if _units(profile) != _units(shipped):
+        return "it has other limits or constants, or in other units"
+    if not isinstance(profile.title, str) or set(profile.must_measure) - set(shipped.must_measure):
+        return "its title is no text, or it must have more measured"
     for name, limit in profile.limits.items():
         kind = type(shipped.limits[name].value)
         if type(limit.value) is not kind or not _is_finite(limit.value):
@@ -228,6 +231,11 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
             if not none and not _is_finite(constant.value):
                 return f"{model}.{name} must be a finite number above 0, is {constant.value!r}"
     return None
+
+
+def _units(profile: DeviceProfile) -> dict[str, dict[str, str]]:
+    tables = {"limits": profile.limits, **profile.models}
+    return {table: {name: c.unit for name, c in t.items()} for table, t in tables.items()}
 
 
 def _is_finite(value: object) -> bool:

@@ -272,6 +272,9 @@ def test_the_published_models_constants_follow(stored: Path) -> None:
         ({"limits": 3}, "is no profile"),
         (None, "is no profile"),
         ({"calibration": ["5"]}, "is no profile"),
+        ({"title": 5}, "its title is no text"),
+        ({"must_measure": ["sm90_gemm.launch_us"]}, "must have more measured"),
+        ({"must_measure": [[]]}, "is no profile"),
         ({"arch": "sm_80"}, "has other vendor, arch"),
         ({"families": []}, "has other vendor, arch"),
     ],
@@ -285,6 +288,17 @@ def test_a_file_that_can_not_stand_in_is_refused_with_its_path(
         load_profile("h200")
     assert refused.value.field == PROFILES_VARIABLE
     assert str(stored) in refused.value.message
+
+
+def test_a_file_in_other_units_or_of_endless_depth_is_refused(stored: Path) -> None:
+    raw = json.loads(stored.read_text("utf-8"))
+    raw["models"][FAMILY]["launch_us"]["unit"] = "ms"
+    store_profile(stored, json.dumps(raw))
+    with pytest.raises(UnusableProfile, match="in other units"):
+        load_profile("h200")
+    store_profile(stored, "[" * 200_000)
+    with pytest.raises(UnusableProfile, match="is no profile"):
+        load_profile("h200")
 
 
 @pytest.mark.parametrize("value", ["1", True, None, 0, -1.5, float("nan"), float("inf"), 10**400])
