@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
+from app.errors import StoreUnavailable
 from app.store.job import Outcome
+from app.store.measurements import MeasurementStore
 from kernels.process import Outcome as Ended
 from kernels.process import OutcomeKind
 from kernels.verify import VerificationRequest, contest_record
@@ -62,6 +64,18 @@ def test_what_verify_found_is_what_optimize_answers(run: Run, remembering: Path)
     assert after["config"] == record["contest"]["candidates"][-1]["config"]
     assert after["model_pick"]["config"] == before["config"]
     assert run("optimize", *SIZE, "--model-only") == before
+
+
+def test_what_was_measured_is_told_where_the_database_can_not_remember_it(
+    run: Run, remembering: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(store: MeasurementStore, measured: Any) -> Any:
+        raise StoreUnavailable("the database can't be used: database is locked")
+
+    monkeypatch.setattr(MeasurementStore, "add", away)
+    record = run("verify", *SIZE, "--top-k", "3", code=3)
+    assert record["contest"]["beats_pick"]
+    assert "measurement" not in record
 
 
 def test_a_person_is_told_why_a_race_was_not_run_to_its_end(
