@@ -95,7 +95,7 @@ class Answering:
             self._cache.remember(query, key)
         return given
 
-    def _revisions(self) -> tuple[int, int]:
+    def _revisions(self) -> tuple[object, int]:
         """Of the profiles, and of what races found."""
         return profiles_revision(), self._winners.revision
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from kernels.host import HostGpu, host_gpu, match_profile, why_absent
-from solver.device import load_profile
+from solver.device import families_of
 from solver.errors import InvalidProblem
 from solver.problem import Problem
 from solver.report import memory_bytes
@@ -33,7 +33,7 @@ class Host:
         """The profile to answer for when a question names none: this GPU's, where a kernel
         family runs on it.
         """
-        if self.profile is not None and load_profile(self.profile).families:
+        if self.profile is not None and families_of(self.profile):
             return self.profile
         return FALLBACK_DEVICE
 

@@ -20,8 +20,8 @@ from kernels.nvrtc import version as nvrtc_version
 from kernels.sources import source_hash
 from solver.calibration.rows import measured_over_predicted, timed_row
 from solver.config import Config
-from solver.device import load_profile
-from solver.errors import InvalidInput
+from solver.device import DeviceProfile, families_of, load_profile
+from solver.errors import InvalidInput, UnusableProfile
 from solver.model_version import MODEL_VERSION
 from solver.problem import Problem
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def conditions_of(host: Host) -> Conditions | None:
     """What measurements here hold for; None where nothing is measured: without a GPU that a kernel
     family runs on, or without the compiler."""
-    if host.gpu is None or host.profile is None or not load_profile(host.profile).families:
+    if host.gpu is None or host.profile is None or not families_of(host.profile):
         return None
     try:
         nvrtc = nvrtc_version()
@@ -70,29 +70,36 @@ class Learning:
 
     def remember(self, verification_id: str, outcome: Outcome) -> dict[str, Any] | None:
         """Keep what a verification of a pick measured; what it taught, as its result has it. None
-        where it did not pass or says too little of where it ran.
+        where it did not pass, says too little of where it ran, or no profile says what to expect.
 
         Raises StoreUnavailable.
         """
         if outcome.status != "passed" or self._conditions is None:
             return None
-        measured = _measured(verification_id, outcome.result, self._conditions)
+        try:
+            profile = load_profile(self._conditions.profile)
+        except UnusableProfile as error:
+            log.error("verification %s is not remembered: %s", verification_id, error)
+            return None
+        measured = _measured(verification_id, outcome.result, self._conditions, profile)
         if measured is None:
             return None
         raced = self._store.add(measured)
         if measured.conditions == self._conditions and measured.candidates > 1:
             self._adopt(raced)
-        return {"measurement": raced.number, "drift": self.drift().to_dict()}
+        return {"measurement": raced.number, "drift": self._drift(profile).to_dict()}
 
     def drift(self) -> Drift:
         """How far picks that were verified here are off what is predicted of them now.
 
-        Raises StoreUnavailable, and InvalidInput where the profile that stands in for the shipped
-        one can't be read.
+        Raises StoreUnavailable, and UnusableProfile.
         """
         if self._conditions is None:
             return drift_of(())
-        profile = load_profile(self._conditions.profile)
+        return self._drift(load_profile(self._conditions.profile))
+
+    def _drift(self, profile: DeviceProfile) -> Drift:
+        assert self._conditions is not None
         rows = []
         for timed in self._store.timings(self._conditions, LATEST):
             try:
@@ -118,7 +125,9 @@ def _winner(raced: Raced, winner: Mapping[str, Any]) -> Winner:
     return Winner(raced.number, Config.from_dict(winner["config"]), beaten, facts)
 
 
-def _measured(verification_id: str, result: Mapping[str, Any], here: Conditions) -> Measured | None:
+def _measured(
+    verification_id: str, result: Mapping[str, Any], here: Conditions, profile: DeviceProfile
+) -> Measured | None:
     """What is kept of a verification's result."""
     needed = ("problem", "config", "predicted_us", "median_us", "device", "driver", "nvrtc")
     if any(result.get(name) is None for name in needed):
@@ -132,7 +141,7 @@ def _measured(verification_id: str, result: Mapping[str, Any], here: Conditions)
         cache=result["protocol"]["cache"],
         conditions=replace(here, **{name: result[name] for name in ("device", "driver", "nvrtc")}),
         model_version=MODEL_VERSION,
-        profile_sha256=load_profile(here.profile).sha256,
+        profile_sha256=profile.sha256,
         config=result["config"],
         predicted_us=result["predicted_us"],
         measured_us=result["median_us"],

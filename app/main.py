@@ -50,7 +50,7 @@ from app.store.keys import KeyStore
 from app.store.measurements import MeasurementStore
 from app.telemetry import telemetry
 from kernels.drift import Drift, drift_of
-from solver.errors import InvalidInput
+from solver.errors import UnusableProfile
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def create_app(
         def drift() -> Drift:
             try:
                 return learning.drift()
-            except InvalidInput:  # a file that is no profile: whoever asks a question is told
+            except UnusableProfile:  # a file that is no profile: whoever asks a question is told
                 return drift_of(())
 
         metrics.gauge("solver_processes", "Warm solver processes", lambda: pool.workers)

@@ -22,7 +22,7 @@ from prometheus_client import (
 
 from app.calibration import KIND as CALIBRATION
 from app.errors import StoreUnavailable
-from app.store.job import Job
+from app.store.job import UNREADABLE, Job
 from kernels.calibration_rules import REASONS as REFUSED
 from kernels.verify import Reason
 
@@ -55,12 +55,12 @@ class Drop(StrEnum):
     UNREAD = "unread"
 
 
-OF_A_RUN = (Reason.WORKER_LOST, Reason.ENVIRONMENT, Reason.INTERNAL_ERROR)
+OF_A_RUN = (Reason.WORKER_LOST, Reason.ENVIRONMENT, Reason.INTERNAL_ERROR, UNREADABLE)
 """Why any job may fail."""
 
 VERDICTS = (
     ("passed", ""),
-    *(("failed", str(reason)) for reason in Reason),
+    *(("failed", str(reason)) for reason in (*Reason, UNREADABLE)),
     ("cancelled", "requested"),
 )
 CALIBRATED = (

@@ -32,7 +32,7 @@ from kernels.errors import (
     UnknownKernel,
 )
 from solver.conflict import Unsatisfiable
-from solver.errors import IllegalConfig, InvalidInput, WarpwrightError
+from solver.errors import IllegalConfig, InvalidInput, UnusableProfile, WarpwrightError
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:warpwright:problem:"
@@ -178,6 +178,8 @@ def from_exception(error: Exception) -> ProblemDocument:
             return invalid_request(error.faults, error.model)
         case NoKernelFamily():
             return document(NO_FAMILY, str(error))
+        case UnusableProfile():
+            return document(UNAVAILABLE, str(error))
         case InvalidInput():
             return invalid([(error.field, error.message)])
         case NoPick():

@@ -21,6 +21,7 @@ from app.services import Services
 from app.settings import Settings, unknown_variables
 from app.stop_signals import Stopped, StopSignals
 from app.store.database import Database
+from solver.device import check_profiles
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def serve(
 
     ``on_start`` is called once requests are answered; what it raises ends the service and is
     raised. ``parts`` go to ``create_app``. Raises EnvironmentLacks where the database can't be
-    used, or another service works with it.
+    used, or another service works with it, and UnusableProfile.
     """
     logs.configure(settings)
     for name in unknown_variables():
@@ -91,6 +92,7 @@ def serve(
     database = Database(settings.database)
     with StopSignals() as signals:
         try:
+            check_profiles()  # no solver process could start: each question would wait for one
             _hold(database)
             app = create_app(settings, database, **parts)
 

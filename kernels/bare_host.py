@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from solver.errors import InvalidInput, WarpwrightError
+from solver.errors import InvalidInput, UnusableProfile, WarpwrightError
 
 
 def exit_code(work: Callable[[], bool], console: Console, interrupted: str) -> int:
@@ -15,7 +15,7 @@ def exit_code(work: Callable[[], bool], console: Console, interrupted: str) -> i
     try:
         return 0 if work() else 1
     except InvalidInput as error:
-        code = 2
+        code = 3 if isinstance(error, UnusableProfile) else 2
         console.print(f"error: {error}", markup=False)
     except WarpwrightError as error:
         code = 3

@@ -26,7 +26,7 @@ from kernels.process import Worker
 from kernels.verify import require_gpu
 from solver.calibration.design import ROWS as DESIGN_ROWS
 from solver.calibration.design import SEED
-from solver.calibration.profile import store_profile
+from solver.calibration.profile import check_folder, store_profile
 from solver.device import PROFILES_VARIABLE, profiles_folder
 from solver.errors import InvalidInput
 
@@ -35,12 +35,17 @@ Whole = Callable[[str, int, int], Callable[[str], int]]
 
 
 def place_of(out: Path | None, device: str) -> Path:
-    """Where a profile is stored: ``out``, else in WARPWRIGHT_PROFILES. Raises InvalidInput."""
+    """Where a profile is stored: ``out``, else in WARPWRIGHT_PROFILES. Raises InvalidInput, also
+    where nothing can be written there."""
     if out is not None:
+        if out.is_dir():
+            raise InvalidInput("out", f"must name a file, {out} is a folder")
+        check_folder(out.parent, "out")
         return out
     folder = profiles_folder()
     if folder is None:
         raise InvalidInput("out", f"must be given where {PROFILES_VARIABLE} names no folder")
+    check_folder(folder)
     return folder / f"{device}.json"
 
 

@@ -77,10 +77,12 @@ class Calibration:
 def calibrate(asked: Asked, worker: Worker, tell: Tell) -> Calibration:
     """Measure, fit, judge. Nothing is stored.
 
-    Raises GpuAbsent, NoKernelFamily, CompilerAbsent, GpuLost where the GPU or its process fails,
-    and CalibrationFailed where a step goes wrong for another reason.
+    Raises GpuAbsent, NoKernelFamily, CompilerAbsent, UnusableProfile where the present one can't be
+    read, GpuLost where the GPU or its process fails, and CalibrationFailed where a step goes wrong
+    for another reason.
     """
     gpu, device = require_gpu()
+    load_profile(device)
     begun = time.monotonic()
     _value(take_in(worker, gpu.uuid), "the GPU's lock")
     try:
@@ -211,7 +213,6 @@ class _Run:
         fitted, fresh = timed(design.fitted), timed(design.fresh)
         self.record |= {"rows": len(fitted), "fresh_rows": len(fresh)}
         calibration = {name: self.record[name] for name in KEPT}
-        calibration["present_sha256"] = load_profile(self._device).sha256
         where = f"{self.record['date'][:10]}, {len(fitted)} rows on one {self._gpu.name}"
         task = FitTask(basis, fitted, fresh, calibration, where)
 

@@ -56,9 +56,8 @@ class FitTask:
 @dataclass(frozen=True, slots=True)
 class FitResult:
     """Mean errors over the fresh rows, and over the fitted ones, of the present profile and of the
-    calibrated one, whose text is beside them; the present one's hash."""
+    calibrated one, whose text is beside them and names the present one's hash."""
 
-    present_sha256: str
     present_error: float
     calibrated_error: float
     fitted_error_before: float
@@ -90,10 +89,10 @@ def fit_rows(task: FitTask) -> FitResult:
         "fitted_error_before": mean_ape(fitted, start.device),
         "fitted_error": mean_ape(fitted, found.device),
     }
-    calibration = {**task.calibration, **{n: round(e, 5) for n, e in errors.items()}}
+    calibration = {**task.calibration, "present_sha256": present.sha256}
+    calibration |= {n: round(e, 5) for n, e in errors.items()}
     text = calibrated_text(task.basis.device, found, task.basis.limits, calibration, task.where)
     return FitResult(
-        present_sha256=present.sha256,
         present_error=errors["error_present"],
         calibrated_error=errors["error"],
         fitted_error_before=errors["fitted_error_before"],

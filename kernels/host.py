@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernels.errors import GpuAbsent, NoKernelFamily
-from solver.device import device_names, load_profile
+from solver.device import device_names, families_of
 from solver.families.sm90_gemm import NAME as FAMILY
 
 PROFILE_BY_NAME = {
@@ -202,8 +202,8 @@ def require_family(gpu: HostGpu) -> str:
 def family_profile(name: str) -> str:
     """The name of the profile of a GPU that the driver calls ``name``, as ``require_family``."""
     profile = _profile_named(name)
-    if profile is None or FAMILY not in load_profile(profile).families:
-        able = [each for each in device_names() if FAMILY in load_profile(each).families]
+    if profile is None or FAMILY not in families_of(profile):
+        able = [each for each in device_names() if FAMILY in families_of(each)]
         raise NoKernelFamily(f"no kernel family runs on {name}; there is one for {', '.join(able)}")
     return profile
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,10 +18,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from solver.errors import InvalidInput, UnknownDevice, Unsupported
+from solver.errors import UnknownDevice, Unsupported, UnusableProfile
 from solver.model_version import MODEL_VERSION
 
 PROFILES_VARIABLE = "WARPWRIGHT_PROFILES"
+FIXED = ("vendor", "arch", "wavefront", "families")
+"""What a calibration leaves as it is."""
+NOT_PARSED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What a file that is no profile raises."""
+Version = tuple[int, int, int]
+"""A file's inode, size in bytes and time of change in ns."""
 PROVENANCES = ("measured", "published", "datasheet", "derived")
 
 
@@ -109,10 +116,16 @@ def parse_profile(text: str) -> DeviceProfile:
     )
 
 
+@cache
 def device_names() -> tuple[str, ...]:
     """Names of the profiles that ship, sorted."""
     files = resources.files("solver").joinpath("profiles").iterdir()
     return tuple(sorted(f.name.removesuffix(".json") for f in files if f.name.endswith(".json")))
+
+
+def families_of(name: str) -> tuple[str, ...]:
+    """The kernel families that run on a device: what ships says so, and no file that stands in."""
+    return _shipped(_known(name)).families
 
 
 def profiles_folder() -> Path | None:
@@ -121,39 +134,57 @@ def profiles_folder() -> Path | None:
     return Path(value) if value else None
 
 
-def profiles_revision() -> int:
-    """Another number when a file was put into ``profiles_folder`` or taken out; 0 without one. One
-    that is written over in place goes unnoticed: ``solver.calibration.profile`` replaces them."""
+def profiles_revision() -> tuple[Version | None, ...]:
+    """Another one when a file that stands in was put there, taken out or written over."""
     folder = profiles_folder()
+    if folder is None:
+        return ()
     try:
-        return 0 if folder is None else folder.stat().st_mtime_ns
+        return tuple(_version(f"{folder}/{name}.json") for name in device_names())
     except OSError:
-        return 0  # what is wrong with it, ``load_profile`` says
+        return ()  # what is wrong with it, ``load_profile`` says
 
 
 def load_profile(name: str) -> DeviceProfile:
     """The profile called ``name``; UnknownDevice lists those there are.
 
-    Raises InvalidInput (field WARPWRIGHT_PROFILES) where the file that stands in for it is none.
+    Raises UnusableProfile where the file that stands in for it can't.
     """
-    if name not in device_names():
-        raise UnknownDevice("device", f"must be one of {', '.join(device_names())}, got {name!r}")
     folder = profiles_folder()
-    if folder is None:
-        return _shipped(name)
-    path = folder / f"{name}.json"
+    path = None if folder is None else folder / f"{_known(name)}.json"
     try:
-        now = path.stat()
-    except FileNotFoundError:
-        return _shipped(name)
+        version = None if path is None else _version(path)
     except OSError as error:
-        raise InvalidInput(PROFILES_VARIABLE, f"{path} can't be read: {error}") from error
-    return _stand_in(name, path, (now.st_ino, now.st_size, now.st_mtime_ns))
+        raise UnusableProfile(PROFILES_VARIABLE, f"{path} can't be read: {error}") from error
+    if path is None or version is None:
+        return _shipped(_known(name))
+    return _stand_in(name, path, version)
+
+
+def check_profiles() -> None:
+    """Raise UnusableProfile where any file that stands in can't."""
+    for name in device_names():
+        load_profile(name)
 
 
 def shipped_text(name: str) -> str:
     """The JSON text of the profile of that name that ships."""
     return resources.files("solver").joinpath("profiles", f"{name}.json").read_text("utf-8")
+
+
+def _known(name: str) -> str:
+    if name not in device_names():
+        raise UnknownDevice("device", f"must be one of {', '.join(device_names())}, got {name!r}")
+    return name
+
+
+def _version(path: Path | str) -> Version | None:
+    """What changes with a file; None where there is none."""
+    try:
+        now = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return now.st_ino, now.st_size, now.st_mtime_ns
 
 
 @cache
@@ -162,15 +193,15 @@ def _shipped(name: str) -> DeviceProfile:
 
 
 @cache
-def _stand_in(name: str, path: Path, _version: tuple[int, ...]) -> DeviceProfile:
+def _stand_in(name: str, path: Path, _of: Version) -> DeviceProfile:
     shipped = _shipped(name)
     try:
         profile = parse_profile(path.read_text("utf-8"))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InvalidInput(PROFILES_VARIABLE, f"{path} is no profile: {error!r}") from error
-    why = _unfit(profile, shipped)
+        why = _unfit(profile, shipped)
+    except NOT_PARSED as error:
+        raise UnusableProfile(PROFILES_VARIABLE, f"{path} is no profile: {error!r}") from error
     if why is not None:
-        raise InvalidInput(PROFILES_VARIABLE, f"{path} can't stand in for {name}: {why}")
+        raise UnusableProfile(PROFILES_VARIABLE, f"{path} can't stand in for {name}: {why}")
     return profile
 
 
@@ -180,8 +211,33 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
         return f"it is of {profile.name}"
     version = (profile.calibration or {}).get("model_version")
     if version != MODEL_VERSION:
-        return f"its constants are of model {version}, this is model {MODEL_VERSION}: calibrate"
-    ours, theirs = ({n: set(t) for n, t in p.models.items()} for p in (profile, shipped))
-    if ours != theirs or set(profile.limits) != set(shipped.limits):
-        return "it has other limits or constants"
+        return (
+            f"its constants are of model {version}, this is model {MODEL_VERSION}: "
+            "take it out and calibrate"
+        )
+    if any(getattr(profile, name) != getattr(shipped, name) for name in FIXED):
+        return f"it has other {', '.join(FIXED)}"
+    if _units(profile) != _units(shipped):
+        return "it has other limits or constants, or in other units"
+    if not isinstance(profile.title, str) or set(profile.must_measure) - set(shipped.must_measure):
+        return "its title is no text, or it must have more measured"
+    for name, limit in profile.limits.items():
+        kind = type(shipped.limits[name].value)
+        if type(limit.value) is not kind or not _is_finite(limit.value):
+            return f"{name} must be a finite {kind.__name__} above 0, is {limit.value!r}"
+    for model, table in profile.models.items():
+        for name, constant in table.items():
+            none = constant.value == shipped.constant(model, name) == 0
+            if not none and not _is_finite(constant.value):
+                return f"{model}.{name} must be a finite number above 0, is {constant.value!r}"
     return None
+
+
+def _units(profile: DeviceProfile) -> dict[str, dict[str, str]]:
+    tables = {"limits": profile.limits, **profile.models}
+    return {table: {name: c.unit for name, c in t.items()} for table, t in tables.items()}
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value is a number above 0 that a model can be priced with."""
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max  # type: ignore[operator]

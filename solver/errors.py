@@ -3,7 +3,8 @@
 WarpwrightError
 ├── InvalidInput            the user's value is wrong: names the field and the limit
 │   ├── InvalidProblem      a problem no kernel family can take as it stands
-│   └── IllegalConfig       a configuration that breaks a device or family limit
+│   ├── IllegalConfig       a configuration that breaks a device or family limit
+│   └── UnusableProfile     a file in WARPWRIGHT_PROFILES that can't stand in: the host's fault
 ├── UnknownDevice           no profile of that name
 ├── Unsupported             a device, family or model that does not exist together
 └── ProofError              the solver contradicts itself (a defect of ours)
@@ -38,6 +39,11 @@ class InvalidProblem(InvalidInput):
 
 class IllegalConfig(InvalidInput):
     """A configuration that breaks at least one limit; ``field`` names the first."""
+
+
+class UnusableProfile(InvalidInput):
+    """A file in the folder that WARPWRIGHT_PROFILES names, which is the field, can't stand in for
+    the profile that ships. Whoever asks a service can't mend it."""
 
 
 class UnknownDevice(InvalidInput):

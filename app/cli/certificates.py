@@ -13,6 +13,7 @@ from app.cli.arguments import add_json
 from app.cli.documents import read_json, write_json
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_answer, show_verdict
+from solver.device import check_profiles
 from solver.errors import InvalidInput
 from solver.question import Question
 from solver.recheck import recheck
@@ -51,6 +52,7 @@ def answer_with_certificate(question: Question, path: Path, session: Session) ->
 
 def recheck_command(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright recheck FILE``; exits 1 where the certificate does not hold."""
+    check_profiles()  # the rechecker reads them for itself, and believes what is there
     document = read_json("file", arguments.file)
     with session.waiting("rechecking"):
         verdict = recheck(document)

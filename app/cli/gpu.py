@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from app import answers
 from app.cli.arguments import add_config, add_device, add_problem, bounded, problem_of
 from app.cli.documents import config_of, write_whole
 from app.cli.memory import memory
-from app.cli.session import NEGATIVE, OK, Session
+from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.cli.show_contest import show_contest
+from app.errors import StoreUnavailable
 from app.host import check_memory, detect_host
 from app.plan import candidates
 from app.schemas.questions import RACED_MAX
@@ -109,7 +111,8 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def verify(arguments: argparse.Namespace, session: Session) -> int:
-    """``warpwright verify M N K``; exits 1 where the verification fails."""
+    """``warpwright verify M N K``; exits 1 where the verification fails, 3 where it could not be
+    remembered."""
     problem = problem_of(arguments)
     gpu, device = require_gpu()
     check_memory(problem, gpu)
@@ -130,9 +133,12 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
             ),
             deadline_s=arguments.deadline,
         )
-        taught = None
+        taught, lost = None, None
         if learning is not None and arguments.config is None:
-            taught = learning.remember(uuid.uuid4().hex, outcome)
+            try:
+                taught = learning.remember(uuid.uuid4().hex, outcome)
+            except StoreUnavailable as error:
+                lost = error
     record = {
         **outcome.result,
         **(taught or {}),
@@ -151,4 +157,7 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
             show_contest(console, record["contest"])
 
     session.emit(record, show)
+    if lost is not None:  # what was measured is told all the same
+        session.say(f"[red]error:[/red] not remembered: {escape(str(lost))}")
+        return ENVIRONMENT
     return OK if outcome.status == "passed" else NEGATIVE

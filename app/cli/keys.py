@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
         required=True,
         metavar="|".join(Scope),
         help="what the key allows: optimize, questions to the solver; verify, launches on the GPU; "
-        "admin, both, the audit and /metrics; required, and several may be given",
+        "admin, both, calibrations, the audit and /metrics; required, and several may be given",
     )
     create.add_argument(
         "--expires",

@@ -57,7 +57,7 @@ from kernels.errors import (
     NoKernelFamily,
 )
 from solver.conflict import Unsatisfiable
-from solver.errors import InvalidInput
+from solver.errors import InvalidInput, UnusableProfile
 
 ENVIRONMENT_ERRORS = (
     AddressInUse,
@@ -70,6 +70,7 @@ ENVIRONMENT_ERRORS = (
     GpuLost,
     NoKernelFamily,
     StoreUnavailable,
+    UnusableProfile,
 )
 NEGATIVE_ERRORS = (CompileFailed, NoPick, Unsatisfiable)
 

@@ -28,7 +28,7 @@ def show_contest(console: Console, contest: Body) -> None:
 def _figures(candidate: Body) -> tuple[str, ...]:
     predicted_us = f"{candidate['predicted_us']:.2f}"
     if candidate["time_us"] is None:
-        return predicted_us, "failed", "-", "-"
+        return predicted_us, "-" if candidate["failure"] is None else "failed", "-", "-"
     ratio = "-"
     if candidate["ratio"] is not None:
         low, high = candidate["ratio_low"], candidate["ratio_high"]
@@ -44,6 +44,8 @@ def _figures(candidate: Body) -> tuple[str, ...]:
 
 def _verdict(contest: Body) -> str:
     fresh, winner = contest["fresh"], contest["winner"]
+    if contest["note"] is not None:
+        return f"The race was not run to its end: {contest['note']}"
     if winner is None:
         return "None of them ran."
     if fresh is None:

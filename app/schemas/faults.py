@@ -10,7 +10,12 @@ from pydantic import BaseModel
 
 from solver.limits import shortened
 
-TYPE_WORDS = {"integer": "an integer", "number": "a number", "string": "a string"}
+TYPE_WORDS = {
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+}
 
 Schema = Mapping[str, Any]
 

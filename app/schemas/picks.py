@@ -19,7 +19,7 @@ from app.schemas.objectives import (
 )
 from app.schemas.questions import AGAINST_MAX, Cache, ProblemRequest, Request
 from solver.constraints import Constraints
-from solver.device import device_names, load_profile
+from solver.device import device_names, families_of
 from solver.objective import objective_from_dict
 from solver.problem import ELEMENT_BYTES, LAYOUTS, OUT_BYTES
 from solver.question import Question
@@ -29,7 +29,7 @@ SHARED = ("dtype", "layout", "out_dtype", "cache", "objective", "constraints")
 
 TOLERANCE_MAX = 10.0
 
-DEVICES = tuple(name for name in device_names() if load_profile(name).families)
+DEVICES = tuple(name for name in device_names() if families_of(name))
 """Devices that a kernel family runs on: elsewhere there is nothing to compile or launch."""
 
 PickName = Annotated[str, Field(min_length=1, max_length=NAME_LONGEST)]

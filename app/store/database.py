@@ -90,7 +90,11 @@ class Database:
             migrate(self._engine)
             if self.is_sqlite:
                 self._identity = _identity(self._file)
-        except (OSError, SQLAlchemyError, CommandError) as error:
+        except CommandError as error:
+            raise EnvironmentLacks(
+                f"the database {self.shown} has tables of a newer version of this program: {error}"
+            ) from error
+        except (OSError, SQLAlchemyError) as error:
             raise EnvironmentLacks(f"the database {self.shown}: {_reason(error)}") from error
 
     def hold(self, wait_s: float = 0.0) -> None:

@@ -70,7 +70,7 @@ def calibrated_text(
 def store_profile(path: Path, text: str) -> None:
     """Put a profile's text at ``path``, whole or not at all; its folder is made.
 
-    Raises InvalidInput (field WARPWRIGHT_PROFILES) where that can't be.
+    Raises InvalidInput (field ``profile``) where that can't be.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,4 +85,17 @@ def store_profile(path: Path, text: str) -> None:
                 os.unlink(f.name)
                 raise
     except OSError as error:
-        raise InvalidInput(PROFILES_VARIABLE, f"{path} can't be written: {error}") from error
+        raise InvalidInput("profile", f"{path} can't be written: {error}") from error
+
+
+def check_folder(folder: Path, field: str = PROFILES_VARIABLE) -> None:
+    """Make a folder for profiles and see that a file can be put there, before anything is measured.
+
+    Raises InvalidInput for ``field``, which named the folder.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidInput(field, f"{folder} can't be written: {error}") from error

@@ -84,7 +84,7 @@ def measured_over_predicted(groups: Sequence[MeasuredGroup], device: DeviceProfi
 def timed_row(problem: Problem, config: Config, cache: str, measured_us: float) -> RowGroup:
     """One timed configuration."""
     columns = {n: np.array([getattr(config, n)], dtype=np.int64) for n in CONFIG_FIELDS}
-    return RowGroup(problem, cache == "cold", columns, np.array([measured_us]))
+    return RowGroup(problem, cache == "cold", columns, np.array([measured_us], dtype=np.float64))
 
 
 def mean_ape(groups: Sequence[MeasuredGroup], device: DeviceProfile) -> float:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
 from app.api.access import PUBLIC, AccessTable, needs
+from app.cli.main import main
 from app.errors import StoreUnavailable
 from app.key_ring import KeyRing
 from app.keys import KEY_LENGTH, KEY_WORDS, Scope, new_id, new_secret, written
@@ -50,6 +51,21 @@ def ask(client: TestClient, method: str, path: str, headers: Any = None) -> Any:
     sent = [("content-type", "application/json"), *httpx2.Headers(headers).multi_items()]
     content = "{}" if method == "POST" else None
     return client.request(method, re.sub("[{}]", "", path), content=content, headers=sent)
+
+
+def test_the_help_on_making_a_key_names_all_that_an_admin_alone_may(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = {
+        "/v1/calibrations": "calibrations",
+        "/v1/launches": "the audit",
+        "/metrics": "/metrics",
+    }
+    admins = {path for method, path in CLOSED if TABLE.scope_of(method, path) == Scope.ADMIN}
+    assert {path.partition("/{")[0] for path in admins} == set(words)
+    assert main(["keys", "create", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split()).partition("admin, both, ")[2]
+    assert all(word in text.partition("; required")[0] for word in words.values())
 
 
 def test_the_open_routes_are_those_that_are_meant_to_be() -> None:

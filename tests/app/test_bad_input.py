@@ -160,6 +160,23 @@ def test_a_value_out_of_range_is_told_the_range_and_itself(
     assert error == {"field": field, "message": words}
 
 
+def test_a_value_that_is_neither_true_nor_false_is_told_so(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    shapes, seen = document["components"]["schemas"], set()
+    for path, operations in document["paths"].items():
+        body = operations.get("post", {}).get("requestBody")
+        if body is None:
+            continue
+        shape = shapes[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+        for name, value in shape["properties"].items():
+            if value.get("type") == "boolean":
+                seen.add(name)
+                errors = problem(client.post(path, json={name: 1}), 422)["errors"]
+                said = {error["field"]: error["message"] for error in errors}
+                assert said[name] == "must be true or false, got int 1"
+    assert seen >= {"model_only", "trace", "dry_run", "from_scratch"}
+
+
 @pytest.mark.parametrize("field", ["m", "n", "k"])
 def test_a_missing_size_is_named_with_its_limit(client: TestClient, field: str) -> None:
     body = {name: value for name, value in GOOD.items() if name != field}

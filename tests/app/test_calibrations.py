@@ -111,7 +111,7 @@ def test_a_refused_calibration_fails_with_its_reason_and_leaves_the_profile(
         body = ended(client, location)
         assert (body["status"], body["reason"]) == ("failed", "gpu_shared")
         assert "40% busy" in body["result"]["details"]
-        assert not folder.exists()
+        assert list(folder.iterdir()) == []
 
 
 def test_a_dry_run_needs_no_folder_and_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +213,35 @@ def test_a_profile_that_can_not_be_stored_is_a_reason(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(PROFILES_VARIABLE, str(tmp_path / "file" / "sub"))
-    comes_to(monkeypatch, Calibration("h200", faster_text(), None, dict(RECORD)))
+    asked = comes_to(monkeypatch, Calibration("h200", faster_text(), None, dict(RECORD)))
     outcome = run_calibration(job_of(request_of(Asked(), dry_run=False)), turn())
     assert outcome.reason == "environment"
     assert "can't be written" in outcome.result["details"]
+    assert not asked  # nothing is measured for it
+
+
+def test_a_profile_whose_place_went_away_meanwhile_is_a_reason_and_keeps_what_was_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def calibrate(question: Asked, worker: Worker, tell: Any) -> Calibration:
+        (folder / "h200.json").mkdir()
+        return Calibration("h200", faster_text(), None, dict(RECORD))
+
+    monkeypatch.setattr(app.calibration, "calibrate", calibrate)
+    outcome = run_calibration(job_of(request_of(Asked(), dry_run=False)), turn())
+    assert (outcome.status, outcome.reason) == ("failed", "environment")
+    assert outcome.result["error"] == RECORD["error"]
+
+
+def test_a_job_that_is_to_store_does_not_pass_where_no_folder_is_named_any_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = comes_to(monkeypatch, Calibration("h200", faster_text(), None, dict(RECORD)))
+    job = job_of(request_of(Asked(), dry_run=False))
+    monkeypatch.delenv(PROFILES_VARIABLE)
+    outcome = run_calibration(job, turn())
+    assert (outcome.status, outcome.reason, asked) == ("failed", "environment", [])
+    assert PROFILES_VARIABLE in outcome.result["details"]
 
 
 def test_a_request_of_another_version_is_unreadable() -> None:

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
+from app.errors import StoreUnavailable
 from app.store.job import Outcome
-from kernels.verify import VerificationRequest
+from app.store.measurements import MeasurementStore
+from kernels.process import Outcome as Ended
+from kernels.process import OutcomeKind
+from kernels.verify import VerificationRequest, contest_record
 from tests.app.conftest import sqlite_url
 from tests.app.picks.tools import lock_of, scratch
 from tests.app.races import H200, last_is_fastest, outcome
@@ -60,6 +64,35 @@ def test_what_verify_found_is_what_optimize_answers(run: Run, remembering: Path)
     assert after["config"] == record["contest"]["candidates"][-1]["config"]
     assert after["model_pick"]["config"] == before["config"]
     assert run("optimize", *SIZE, "--model-only") == before
+
+
+def test_what_was_measured_is_told_where_the_database_can_not_remember_it(
+    run: Run, remembering: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(store: MeasurementStore, measured: Any) -> Any:
+        raise StoreUnavailable("the database can't be used: database is locked")
+
+    monkeypatch.setattr(MeasurementStore, "add", away)
+    record = run("verify", *SIZE, "--top-k", "3", code=3)
+    assert record["contest"]["beats_pick"]
+    assert "measurement" not in record
+
+
+def test_a_person_is_told_why_a_race_was_not_run_to_its_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def verify(request: VerificationRequest, **_: Any) -> Outcome:
+        ended = outcome(request, last_is_fastest(request))
+        hung = Ended(OutcomeKind.TIMEOUT, 1.0, message="killed at its deadline")
+        ended.result["contest"] = contest_record(request, hung)
+        return ended
+
+    monkeypatch.setattr("app.cli.gpu.verify_here", verify)
+    assert main(["verify", *SIZE, "--top-k", "3"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "was not run to its end: timeout: killed at its deadline" in told
+    assert "None of them ran" not in told
+    assert "failed" not in told.partition("The race")[2]
 
 
 def test_a_person_is_told_of_the_race_and_of_the_pick(

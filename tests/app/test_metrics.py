@@ -13,7 +13,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.access import AccessTable
-from app.metrics import PROOFS, REFUSALS, STAGES, VERDICTS, Metrics
+from app.metrics import CALIBRATED, PROOFS, REFUSALS, STAGES, VERDICTS, Metrics
+from app.store.job import UNREADABLE
 from kernels.verify import Reason
 from tests.app.conftest import application
 from tests.app.test_verifications import ended, gpu, passing
@@ -83,10 +84,11 @@ def test_the_known_values_of_each_label_are_there(fresh: FastAPI) -> None:
         "warpwright_proofs_total": {f"status={status}" for status in PROOFS},
         "warpwright_refused_requests_total": {f"reason={reason}" for reason in REFUSALS},
         "warpwright_verifications_total": {f"reason={r},status={s}" for s, r in VERDICTS},
+        "warpwright_calibrations_total": {f"reason={r},status={s}" for s, r in CALIBRATED},
     }
     for name, labels in known.items():
         assert set(found[name]) == labels
-    assert {reason for status, reason in VERDICTS if status == "failed"} == set(Reason)
+    assert {reason for status, reason in VERDICTS if status == "failed"} == {*Reason, UNREADABLE}
 
 
 def test_no_series_appears_with_an_event() -> None:

@@ -28,7 +28,7 @@ from kernels.process import Outcome, OutcomeKind
 from kernels.sweep_runner import Figures
 from kernels.sweep_worker import ROW, RowsTask
 from solver.calibration.rows import FAMILY, RowGroup, predict_us, with_constants
-from solver.device import DeviceProfile, load_profile
+from solver.device import DeviceProfile, load_profile, shipped_text
 from solver.errors import InvalidInput
 from solver.ground_truth import CONFIG_FIELDS
 
@@ -351,6 +351,33 @@ def test_a_refusal_is_told_with_its_reason_and_leaves_what_was_there(
     record = json.loads(capsys.readouterr().out)
     assert (record["status"], record["reason"], record["out"]) == ("refused", "clock_held", None)
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", ["", "file/h200.json"])
+def test_a_place_where_no_file_can_be_put_is_told_before_anything_is_measured(
+    place: str, on: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = FakeGpu(H200)
+    on(gpu)
+    (tmp_path / "file").write_text("")
+    assert main(["--out", str(tmp_path / place)]) == 2
+    assert "error: out: " in capsys.readouterr().err
+    assert gpu.called == []
+
+
+def test_a_present_profile_that_can_not_be_used_is_told_before_anything_is_measured(
+    on: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = FakeGpu(H200)
+    on(gpu)
+    monkeypatch.setenv("WARPWRIGHT_PROFILES", str(tmp_path))
+    raw = json.loads(shipped_text("h200")) | {"calibration": {"model_version": "0"}}
+    (tmp_path / "h200.json").write_text(json.dumps(raw))
+    assert main(["--dry-run"]) == 3
+    told = " ".join(capsys.readouterr().err.split())
+    assert "of model 0" in told
+    assert "take it out and calibrate" in told
+    assert gpu.called == []
 
 
 def test_without_a_place_for_the_profile_nothing_is_measured(

@@ -29,10 +29,18 @@ from solver.calibration.rows import (
     with_constants,
 )
 from solver.calibration.start import from_datasheet, start_of
-from solver.device import PROFILES_VARIABLE, DeviceProfile, load_profile
+from solver.device import (
+    PROFILES_VARIABLE,
+    DeviceProfile,
+    device_names,
+    load_profile,
+    profiles_revision,
+    shipped_text,
+)
 from solver.engine import Engine
-from solver.errors import InvalidInput
+from solver.errors import InvalidInput, UnusableProfile
 from solver.ground_truth import CONFIG_FIELDS
+from solver.model_version import MODEL_VERSION
 from solver.problem import Problem
 from solver.question import Question
 from solver.recheck.shipped import read_profile
@@ -263,6 +271,12 @@ def test_the_published_models_constants_follow(stored: Path) -> None:
         ({"models": {}}, "other limits or constants"),
         ({"limits": 3}, "is no profile"),
         (None, "is no profile"),
+        ({"calibration": ["5"]}, "is no profile"),
+        ({"title": 5}, "its title is no text"),
+        ({"must_measure": ["sm90_gemm.launch_us"]}, "must have more measured"),
+        ({"must_measure": [[]]}, "is no profile"),
+        ({"arch": "sm_80"}, "has other vendor, arch"),
+        ({"families": []}, "has other vendor, arch"),
     ],
 )
 def test_a_file_that_can_not_stand_in_is_refused_with_its_path(
@@ -274,6 +288,56 @@ def test_a_file_that_can_not_stand_in_is_refused_with_its_path(
         load_profile("h200")
     assert refused.value.field == PROFILES_VARIABLE
     assert str(stored) in refused.value.message
+
+
+def test_a_file_in_other_units_or_of_endless_depth_is_refused(stored: Path) -> None:
+    raw = json.loads(stored.read_text("utf-8"))
+    raw["models"][FAMILY]["launch_us"]["unit"] = "ms"
+    store_profile(stored, json.dumps(raw))
+    with pytest.raises(UnusableProfile, match="in other units"):
+        load_profile("h200")
+    store_profile(stored, "[" * 200_000)
+    with pytest.raises(UnusableProfile, match="is no profile"):
+        load_profile("h200")
+
+
+@pytest.mark.parametrize("value", ["1", True, None, 0, -1.5, float("nan"), float("inf"), 10**400])
+@pytest.mark.parametrize(
+    "path", ["limits.sms", f"models.{FAMILY}.launch_us", "models.paper.init_us"]
+)
+def test_a_file_with_a_number_that_nothing_can_be_priced_with_is_refused(
+    path: str, value: object, stored: Path
+) -> None:
+    raw = json.loads(stored.read_text("utf-8"))
+    *tables, name = path.split(".")
+    table = raw
+    for each in tables:
+        table = table[each]
+    table[name]["value"] = value
+    stored.write_text(json.dumps(raw))
+    with pytest.raises(UnusableProfile, match=rf"{name} must be a finite .* above 0, is "):
+        load_profile("h200")
+
+
+def test_every_file_that_ships_can_stand_in_for_itself(stored: Path) -> None:
+    calibration = {"model_version": MODEL_VERSION}
+    for name in device_names():
+        raw = json.loads(shipped_text(name)) | {"calibration": calibration}
+        store_profile(stored.parent / f"{name}.json", json.dumps(raw))
+        assert load_profile(name).calibration == calibration
+
+
+def test_the_revision_is_another_after_every_change_of_a_file(stored: Path) -> None:
+    text, seen = stored.read_text("utf-8"), [profiles_revision()]
+    stored.write_text(text + " ")  # in place, as cp does: the folder stays as it was
+    seen.append(profiles_revision())
+    store_profile(stored.parent / "h20.json", text)
+    seen.append(profiles_revision())
+    stored.unlink()
+    seen.append(profiles_revision())
+    assert len(set(seen)) == len(seen)
+    (stored.parent / "notes.txt").write_text("of no device")
+    assert profiles_revision() == seen[-1]
 
 
 def test_a_profile_that_can_not_be_written_says_where(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from app.quota import check_quota
 from app.schemas.calibrations import CalibrationJob, CalibrationPage, CalibrationRequest
 from app.store.jobs import question_sha256
 from kernels.verify import require_gpu
+from solver.device import load_profile
 
 router = APIRouter(prefix="/v1/calibrations", tags=["calibrations"], route_class=ParsedRoute)
 CALIBRATION = JobKind(KIND, "calibrations", Scope.ADMIN, CalibrationJob, CalibrationPage)
@@ -56,7 +57,8 @@ async def submit(
         return CALIBRATION.answer(earlier, 200)
     request = request_of(body.asked(), body.dry_run)
     await run_in_threadpool(check_quota, caller, services.database, services.metrics)
-    await run_in_threadpool(require_gpu)
+    _, device = await run_in_threadpool(require_gpu)
+    load_profile(device)  # where it can't be read there is nothing to hold a calibration against
     job, fresh = await run_in_threadpool(
         services.jobs.submit,
         KIND,
