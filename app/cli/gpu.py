@@ -146,9 +146,6 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
         "kernel": answer["kernel"],
     }
     trace = record["trace"]
-    if arguments.trace_svg is not None and trace is not None:
-        picture = timeline_svg(trace, problem_words(problem))
-        write_whole(arguments.trace_svg, picture.encode())
     shown = record if trace is None else {**record, "trace": trace_words(trace)}
 
     def show(console: Console) -> None:
@@ -156,8 +153,11 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
         if record.get("contest"):
             show_contest(console, record["contest"])
 
-    session.emit(record, show)
-    if lost is not None:  # what was measured is told all the same
+    session.emit(record, show)  # what was measured is told whatever becomes of the rest
+    if arguments.trace_svg is not None and trace is not None:
+        picture = timeline_svg(trace, problem_words(problem))
+        write_whole(arguments.trace_svg, picture.encode())
+    if lost is not None:
         session.say(f"[red]error:[/red] not remembered: {escape(str(lost))}")
         return ENVIRONMENT
     return OK if outcome.status == "passed" else NEGATIVE

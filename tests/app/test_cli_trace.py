@@ -80,3 +80,14 @@ def test_without_the_option_nothing_is_traced(ran: Ran, capsys: pytest.CaptureFi
     asked = ran(Outcome("passed", None, {"median_us": 5.0, "trace": None}))
     assert main(["verify", *SHAPE]) == 0
     assert [request.trace for request in asked] == [False]
+
+
+def test_a_picture_that_can_not_be_written_takes_no_result_with_it(
+    ran: Ran, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran(Outcome("passed", None, {"median_us": 5.0, "trace": trace()}))
+    file = tmp_path / "none" / "trace.svg"
+    assert main(["verify", *SHAPE, "--trace-svg", str(file), "--json"]) == 3
+    told = capsys.readouterr()
+    assert json.loads(told.out)["median_us"] == 5.0
+    assert "can't be written" in told.err
