@@ -17,7 +17,7 @@ from app.cli.memory import memory
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.cli.show_contest import show_contest
-from app.errors import StoreUnavailable
+from app.errors import EnvironmentLacks, StoreUnavailable
 from app.host import check_memory, detect_host
 from app.plan import candidates
 from app.schemas.questions import RACED_MAX
@@ -112,7 +112,7 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
 
 def verify(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright verify M N K``; exits 1 where the verification fails, 3 where it could not be
-    remembered."""
+    remembered, or its picture written."""
     problem = problem_of(arguments)
     gpu, device = require_gpu()
     check_memory(problem, gpu)
@@ -154,10 +154,15 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
             show_contest(console, record["contest"])
 
     session.emit(record, show)  # what was measured is told whatever becomes of the rest
+    lacks = [] if lost is None else [f"not remembered: {lost}"]
     if arguments.trace_svg is not None and trace is not None:
         picture = timeline_svg(trace, problem_words(problem))
-        write_whole(arguments.trace_svg, picture.encode())
-    if lost is not None:
-        session.say(f"[red]error:[/red] not remembered: {escape(str(lost))}")
+        try:
+            write_whole(arguments.trace_svg, picture.encode())
+        except EnvironmentLacks as error:
+            lacks.append(str(error))
+    for words in lacks:
+        session.say(f"[red]error:[/red] {escape(words)}")
+    if lacks:
         return ENVIRONMENT
     return OK if outcome.status == "passed" else NEGATIVE
