@@ -15,7 +15,8 @@ from kernels.norm.compile import CompiledNorm, compile_key
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem, SmLimits
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_columns import sm_limits
 from solver.families.norm_activation_legality import check_legal
 from solver.limits import check_integer, check_number
 
@@ -43,12 +44,6 @@ ARGUMENTS = np.dtype(
     align=True,
 )
 """Args of norm_types.cuh."""
-
-
-def sm_limits(device: DeviceProfile) -> SmLimits:
-    """What an SM of a device holds."""
-    names = ("threads_per_sm", "registers_per_sm", "smem_per_sm_bytes")
-    return SmLimits(*(device.limit(name) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
