@@ -468,7 +468,8 @@ class _Rows:
 
     def config(self, at: int) -> Config:
         """The configuration of one row."""
-        return self._table.config(int(self._work[at]), int(self._kernel[at]))
+        config: Config = self._table.config(int(self._work[at]), int(self._kernel[at]))
+        return config
 
     def __getitem__(self, at: int) -> list[int]:
         return [*self._numbers[at, :-1].tolist(), self.config(at).code]
