@@ -5,8 +5,8 @@
 Rows are those of ``kernels.norm.bench``. Least squares on the logarithm of predicted over measured
 time with a soft loss, so that a throttled row pulls little, from round figures on
 (``solver/calibration/norm_start.py``), or from the profile's constants where it has some. What is
-held out (``solver.split``) is never fitted, and is reported with ``--held-out`` alone: look when the
-model is frozen. A row is priced with the blocks that an SM held of it. ``--write`` puts the
+held out (``solver.split``) is never fitted, and is reported with ``--held-out`` alone: look when
+the model is frozen. A row is priced with the blocks that an SM held of it. ``--write`` puts the
 constants into the profile.
 """
 
@@ -119,9 +119,7 @@ def log_errors(groups: Sequence[NormGroup], device: DeviceProfile) -> Floats:
     return np.concatenate([np.log(predict_us(g, device) / g.measured_us) for g in groups])
 
 
-def fit(
-    groups: Sequence[NormGroup], device: DeviceProfile, source: str, steps: int = STEPS
-) -> Fit:
+def fit(groups: Sequence[NormGroup], device: DeviceProfile, source: str, steps: int = STEPS) -> Fit:
     """Constants fitted to the groups that are not held out. Raises InvalidInput where none is."""
     training = [group for group in groups if not group.held_out]
     if not training:
@@ -176,9 +174,7 @@ def report(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
 def _errors(name: str, off: Floats) -> str:
     if not len(off):
         return f"{name:18} no rows"
-    return (
-        f"{name:18} {len(off):5} rows: mean {off.mean():.3f}, p95 {np.percentile(off, 95):.3f}"
-    )
+    return f"{name:18} {len(off):5} rows: mean {off.mean():.3f}, p95 {np.percentile(off, 95):.3f}"
 
 
 def _regrets(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
@@ -209,7 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         groups = load_groups(chosen.results, device)
         training = [group for group in groups if not group.held_out]
         count = sum(len(group.measured_us) for group in training)
-        found = fit(groups, device, source_words(chosen.results, count, "bench/norm_fit.py"), chosen.steps)
+        found = fit(
+            groups, device, source_words(chosen.results, count, "bench/norm_fit.py"), chosen.steps
+        )
     except InvalidInput as error:
         print(f"bench.norm_fit: {error}", file=sys.stderr)
         return 2
