@@ -153,8 +153,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     # Of a worker for one item, with nobody beside it.
     alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * row + r.has_ring * handed
     of_workers = g.items / np.minimum(g.workers, g.items) * alone
-    norm = k["issue_norm"]
-    math = (scheduler**norm + of_workers**norm) ** (1 / norm)  # of all the SM's items, in cycles
+    math = _joined(k["issue_norm"], scheduler, of_workers)  # of all the SM's items, in cycles
 
     # The load path for all the SM's items: memory, L2, the SM's own, and who issues the copies.
     in_memory = cold or problem.storage_bytes > device.limit("l2_bytes")
@@ -177,8 +176,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     of_chunk = np.where(by_vectors, producing, by_bulk * k["bulk_issue_cycles"] / cycles_per_us)
     copiers = np.where(specialised, g.resident, g.workers)
     issuing = g.items * g.chunks * of_chunk / copiers
-    order = k["load_norm"]
-    load = (memory**order + l2**order + path**order + issuing**order) ** (1 / order)
+    load = _joined(k["load_norm"], memory, l2, path, issuing)
 
     # Latency: of a plain warp once for each turn of its loads, in every pass.
     turns = -(-vectors // PLAIN_VECTORS)
@@ -244,6 +242,13 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
         setup_min=zeros,
         decode=NormConfig.from_columns,
     )
+
+
+def _joined(order: float, *parts: Any) -> Any:
+    """The norm of times that overlap: the longest decides, near ones add to it."""
+    parts = np.broadcast_arrays(*parts)
+    longest = np.maximum.reduce(parts)
+    return longest * sum((part / longest) ** order for part in parts) ** (1 / order)
 
 
 def _ticks(us: Any) -> Ticks:
