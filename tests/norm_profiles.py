@@ -44,6 +44,8 @@ INVENTED = {
     "slot_read_share": 0.2,
     "warp_issue_per_cycle": 0.5,
     "issue_norm": 5.0,
+    "overlap_norm": 5.0,
+    "ring_overlap_norm": 3.0,
 }
 
 

@@ -56,6 +56,8 @@ _ROUND: dict[str, tuple[float, float, str]] = {
     "slot_read_share": (0.2, WIDE, MEANING),
     "warp_issue_per_cycle": (0.5, WIDE, MEANING),
     "issue_norm": (5.0, 0.3, "how sharply the slower of schedulers and warps decides"),
+    "overlap_norm": (4.0, 0.5, "how sharply the longer of loads and math decides"),
+    "ring_overlap_norm": (4.0, 0.5, "as overlap_norm"),
 }
 """Value, standard deviation of its logarithm before any row is seen, and why."""
 MEMORY_PART = 0.88

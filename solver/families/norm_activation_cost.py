@@ -71,6 +71,8 @@ CONSTANTS = {
     "slot_read_share": "1",
     "warp_issue_per_cycle": "instructions/cycle",
     "issue_norm": "1",
+    "overlap_norm": "1",
+    "ring_overlap_norm": "1",
 }
 """The family's constants and their units."""
 
@@ -201,7 +203,12 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     slower = np.minimum(1, (k["clock_power_limit"] / power) ** k["clock_power_exponent"])
     cycles_per_us = cycles_per_us * slower
 
-    load_lot, math_lot = _ticks(load / iterations), _ticks(math / cycles_per_us / iterations)
+    # Loads and math at once take longer than the longer of them: it bears what the other adds.
+    math = math / cycles_per_us
+    overlap = np.where(r.has_ring, k["ring_overlap_norm"], k["overlap_norm"])
+    both = _joined(overlap, load, math)
+    load, math = np.where(load < math, load, both), np.where(load < math, both, math)
+    load_lot, math_lot = _ticks(load / iterations), _ticks(math / iterations)
     # A slot is given back once its rows are read into registers, or once they are transformed.
     until_read = 1 - (1 - min(1.0, k["slot_read_share"])) / g.rows_of_team
     held = _ticks(alone / cycles_per_us * np.where(registers, until_read, 1))
@@ -244,7 +251,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     )
 
 
-def _joined(order: float, *parts: Any) -> Any:
+def _joined(order: Any, *parts: Any) -> Any:
     """The norm of times that overlap: the longest decides, near ones add to it."""
     parts = np.broadcast_arrays(*parts)
     longest = np.maximum.reduce(parts)

@@ -67,8 +67,9 @@ def total_us(table: Table, part: str) -> float:
 
 
 def steady(**changed: float) -> DeviceProfile:
-    """A device whose clock never falls."""
-    return invented(**{"clock_power_exponent": 1e-9} | changed)
+    """A device whose clock never falls, and on which loads and math don't meet."""
+    alone = {"clock_power_exponent": 1e-9, "overlap_norm": 400.0, "ring_overlap_norm": 400.0}
+    return invented(**alone | changed)
 
 
 def test_without_constants_a_device_is_refused_with_what_measures_them() -> None:
@@ -238,6 +239,24 @@ def test_a_last_wave_of_few_blocks_costs_arithmetic_a_whole_one() -> None:
     even = time_us(heavy, config)
     one_more = time_us(dataclasses.replace(heavy, rows=SMS * 4 + 1), config)
     assert one_more / even == pytest.approx(5 / 4, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("config", "norm"), [(STRONG, "overlap_norm"), (RING, "ring_overlap_norm")]
+)
+def test_loads_and_math_that_meet_take_longer_than_the_longer(
+    config: NormConfig, norm: str
+) -> None:
+    problem = dataclasses.replace(POLY, degree=48)
+    apart = cost(problem, config, steady(), resident=4)
+    load_us, math_us = total_us(apart, "load"), total_us(apart, "math")
+    assert 0.5 < load_us / math_us < 2
+    met = cost(problem, config, steady(**{norm: 2.0}), resident=4)
+    longer = max(total_us(met, "load"), total_us(met, "math"))
+    assert longer == pytest.approx(np.hypot(load_us, math_us), rel=2e-3)
+    assert min(total_us(met, "load"), total_us(met, "math")) == pytest.approx(
+        min(load_us, math_us), rel=2e-3
+    )
 
 
 def test_the_clock_falls_under_power() -> None:
