@@ -201,7 +201,11 @@ def test_what_is_in_flight_is_moved_in_at_most_so_many_lots() -> None:
         ("row_instructions", STRONG, POLY),
         ("row_cycles", BULK, POLY),
         ("team_cycles", BULK, POLY),
-        ("slot_read_share", dataclasses.replace(RING, depth=2), POLY),
+        (
+            "slot_read_share",
+            dataclasses.replace(RING, consumers=1, team=1, depth=2, chunk_bytes=4096),
+            NormProblem(132 * 512, 1024, "fp32", "layer", "poly"),
+        ),
         ("l2_latency_us", NormConfig("plain", 8, hold="reload"), POLY),
         ("clock_memory_power", STRONG, POLY),
     ],
