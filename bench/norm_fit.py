@@ -90,7 +90,10 @@ def _group(rows: list[dict[str, Any]], device: DeviceProfile, cold: bool) -> Nor
     limits = sm_limits(device)
     right = [
         family.resident_blocks(
-            config, launch_registers(problem, config), family.smem_bytes(problem, config), limits
+            config,
+            launch_registers(problem, config, limits.registers),
+            family.smem_bytes(problem, config),
+            limits,
         )
         == resident
         for config, resident in natural

@@ -41,6 +41,7 @@ INVENTED = {
     "team_cycles": 120.0,
     "mbarrier_cycles": 150.0,
     "named_cycles": 90.0,
+    "refill_cycles": 100.0,
     "slot_read_share": 0.2,
     "warp_issue_per_cycle": 0.5,
     "issue_norm": 5.0,

@@ -53,6 +53,7 @@ _ROUND: dict[str, tuple[float, float, str]] = {
     "team_cycles": (100.0, WIDE, MEANING),
     "mbarrier_cycles": (100.0, WIDE, UNKNOWN),
     "named_cycles": (100.0, WIDE, UNKNOWN),
+    "refill_cycles": (100.0, WIDE, UNKNOWN),
     "slot_read_share": (0.2, WIDE, MEANING),
     "warp_issue_per_cycle": (0.5, WIDE, MEANING),
     "issue_norm": (5.0, 0.3, "how sharply the slower of schedulers and warps decides"),

@@ -16,7 +16,6 @@ import numpy as np
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem, SmLimits
-from solver.families.norm_activation_legality import registers_for
 from solver.families.norm_activation_space import legal_configs
 from solver.recurrence import Ticks
 
@@ -58,12 +57,22 @@ def sm_limits(device: DeviceProfile) -> SmLimits:
     return SmLimits(*(device.limit(name) for name in names))
 
 
-def launch_registers(problem: NormProblem, config: NormConfig) -> int:
-    """Registers of a thread, as the model has them: the least with which nothing spills. What NVRTC
-    takes is known once a kernel is compiled."""
+def launch_registers(problem: NormProblem, config: NormConfig, sm_registers: int) -> int:
+    """Registers of a thread, about as many as NVRTC 13.5 takes where it may.
+
+    A line through what 224 kernels of the legal space took: 7 % off in the mean, and 9 in 10 have
+    as many blocks on an SM by it. What a kernel takes is known once it is compiled.
+    """
     if config.register_split:
         return family.SPLIT_LAUNCH_REGISTERS
-    return registers_for(config, family.words_of(problem, config))
+    words = family.words_of(problem, config)
+    if config.kind == "strong":
+        wanted = min(128.0, 48 + 1.5 * words)
+    elif config.has_ring and words:
+        wanted = 60 + 1.25 * words
+    else:
+        wanted = 70.0
+    return min(int(wanted), config.register_limit(sm_registers))
 
 
 def norm_rows(
@@ -78,7 +87,7 @@ def norm_rows(
     values = values.reshape(-1, len(FIELDS))
     found = [family.chunking(problem, c) if c.has_ring else None for c in configs]
     smem = [family.smem_bytes(problem, c) for c in configs]
-    registers = [launch_registers(problem, c) for c in configs]
+    registers = [launch_registers(problem, c, limits.registers) for c in configs]
     if resident is None:
         resident = [
             family.resident_blocks(*each, limits)

@@ -68,6 +68,7 @@ CONSTANTS = {
     "team_cycles": "cycles",
     "mbarrier_cycles": "cycles",
     "named_cycles": "cycles",
+    "refill_cycles": "cycles",
     "slot_read_share": "1",
     "warp_issue_per_cycle": "instructions/cycle",
     "issue_norm": "1",
@@ -152,8 +153,9 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
         + k["row_cycles"]
         + (team > 1) * k["team_cycles"]
     )
-    # Of a worker for one item, with nobody beside it.
-    alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * row + r.has_ring * handed
+    # Of a worker for one item, with nobody beside it; who fills its own ring waits for its group.
+    between = handed + r.is_one_of("kind", "ring") * k["refill_cycles"]
+    alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * row + r.has_ring * between
     of_workers = g.items / np.minimum(g.workers, g.items) * alone
     math = _joined(k["issue_norm"], scheduler, of_workers)  # of all the SM's items, in cycles
 

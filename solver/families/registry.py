@@ -110,7 +110,7 @@ FAMILIES: Mapping[type, Family] = MappingProxyType(
             lambda problem, time_us: {"bytes_per_us": problem.storage_bytes / time_us},
             verdict,
             lambda: (
-                "launch registers: the least with which NVRTC spills nothing, as legality has them"
+                "launch registers: about as many as NVRTC takes, by the words of a row in a lane"
             ),
         ),
     }

@@ -53,7 +53,7 @@ def measured(noise: float = 0.01) -> tuple[dict[str, Any], ...]:
         resident = [
             family.resident_blocks(
                 cell.config,
-                launch_registers(problem, cell.config),
+                launch_registers(problem, cell.config, limits.registers),
                 family.smem_bytes(problem, cell.config) + cell.reserved_smem_bytes,
                 limits,
             )

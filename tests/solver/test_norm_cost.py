@@ -196,6 +196,7 @@ def test_what_is_in_flight_is_moved_in_at_most_so_many_lots() -> None:
         ("gelu_instructions", STRONG, NormProblem(67584, 4096, "bf16")),
         ("silu_instructions", STRONG, NormProblem(67584, 4096, "bf16", "rms", "silu")),
         ("gelu_tanh_instructions", STRONG, NormProblem(67584, 4096, "bf16", "rms", "gelu_tanh")),
+        ("refill_cycles", RING, POLY),
         ("vector_instructions", RING, POLY),
         ("stream_instructions", dataclasses.replace(RING, hold="shared"), POLY),
         ("row_instructions", STRONG, POLY),
