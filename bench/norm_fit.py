@@ -7,7 +7,7 @@ time with a soft loss, so that a throttled row pulls little, from round figures 
 (``solver/calibration/norm_start.py``), or from the profile's constants where it has some. What is
 held out (``solver.split``) is never fitted, and is reported with ``--held-out`` alone: look when
 the model is frozen. A row is priced with the blocks that an SM held of it. ``--write`` puts the
-constants into the profile.
+constants into the profile; ``python -m bench.derive_profiles`` must follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ from solver.split import is_norm_held_out
 from solver.units import TICKS_PER_US
 
 STEPS = 40
+DECIDED = 0.1
+"""Of what was not known of a constant, the part that rows must tell for it to count as measured."""
+UNDECIDED = "; no row decides it"
 REGRET_ROWS = 5
 """Rows a race needs for its regret to say something."""
 
@@ -129,7 +132,7 @@ def fit(groups: Sequence[NormGroup], device: DeviceProfile, source: str, steps: 
         raise InvalidInput("results", "have no row that may be fitted")
     start = norm_start(device)
     sizes = [len(group.measured_us) for group in training]
-    return fit_family(
+    found = fit_family(
         family.NAME,
         lambda trial: log_errors(training, trial),
         sizes,
@@ -138,6 +141,18 @@ def fit(groups: Sequence[NormGroup], device: DeviceProfile, source: str, steps: 
         source,
         steps=steps,
     )
+    return replace(found, device=_told_apart(found, start.device))
+
+
+def _told_apart(found: Fit, start: DeviceProfile) -> DeviceProfile:
+    """The fitted profile, in which what the rows hardly decide is not called measured."""
+    table = dict(found.device.models[family.NAME])
+    for name, estimate in found.estimates.items():
+        if estimate.determined < DECIDED:
+            begun = start.models[family.NAME][name]
+            words = begun.source.removesuffix(UNDECIDED) + UNDECIDED
+            table[name] = replace(table[name], provenance=begun.provenance, source=words)
+    return replace(found.device, models={**found.device.models, family.NAME: table})
 
 
 def regret(group: NormGroup, device: DeviceProfile) -> float:

@@ -124,6 +124,10 @@ def test_constants_that_no_row_decides_stay_where_they_began(result: Path) -> No
     for name in ("silu_instructions", "gelu_instructions", "hbm_sms_exponent"):
         assert found.estimates[name].value == start.constant(family.NAME, name)
         assert found.estimates[name].determined < 0.01
+        constant = found.device.models[family.NAME][name]
+        assert constant.provenance == "derived"
+        assert constant.source.endswith("; no row decides it")
+    assert found.device.models[family.NAME]["hbm_bytes_per_us"].provenance == "measured"
     for name in ("clock_ghz", "load_norm"):
         assert name not in found.estimates
         assert found.device.models[family.NAME][name].provenance == "derived"
