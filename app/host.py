@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kernels.host import HostGpu, host_gpu, match_profile, why_absent
 from solver.device import families_of
 from solver.errors import InvalidProblem
+from solver.families.registry import memory_bytes
 from solver.problem import Problem
-from solver.report import memory_bytes
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ import dataclasses
 import gzip
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,10 +196,10 @@ def fit(
     return calibration.fit(groups, device, widths, source, steps=evaluations).device
 
 
-def _source(paths: list[Path], rows: int) -> str:
+def source_words(paths: Sequence[Path], rows: int, by: str = "bench/fit.py") -> str:
     """Where fitted constants come from, in words."""
     names = ", ".join(f"{p.name} {hashlib.sha256(p.read_bytes()).hexdigest()[:12]}" for p in paths)
-    return f"fitted by bench/fit.py to {rows} timed rows on one H200 ({names})"
+    return f"fitted by {by} to {rows} timed rows on one H200 ({names})"
 
 
 def main() -> None:
@@ -215,7 +215,7 @@ def main() -> None:
     training = training_rows(groups)
     rows = row_count(training)
     print(f"before\n{report(groups, device, arguments.held_out)}")
-    fitted = fit(training, device, _source(arguments.results, rows))
+    fitted = fit(training, device, source_words(arguments.results, rows))
     print(f"after\n{report(groups, fitted, arguments.held_out)}")
     for name, constant in fitted.models[FAMILY].items():
         print(f"{name:32} {device.constant(FAMILY, name):12.5g} -> {constant.value:12.5g}")

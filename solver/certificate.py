@@ -11,10 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from solver.errors import InvalidInput
+from solver.errors import InvalidInput, Unsupported
+from solver.families import sm90_gemm
 from solver.families.sm90_gemm_registers import register_table
 from solver.model_version import MODEL_VERSION
 from solver.pick import Row
+from solver.problem import Problem
 from solver.report import (
     complete,
     launch,
@@ -30,9 +32,12 @@ FORMAT = "warpwright-certificate/1"
 def certificate(solution: Solution) -> dict[str, Any]:
     """The certificate of a proved answer.
 
-    Raises InvalidInput where there is no proof, or a time limit came before its end.
+    Raises InvalidInput where there is no proof, or a time limit came before its end, Unsupported
+    for another family than the Hopper GEMM's: ``solver.recheck`` knows no other.
     """
     question, best, table = solution.question, solution.pick, solution.space.allowed
+    if not isinstance(question.problem, Problem):
+        raise Unsupported("certificate", f"is of {sm90_gemm.NAME} and model paper alone")
     if solution.proof is None:
         raise InvalidInput("proof", "must be full: only what was proved is certified")
     if isinstance(solution.proof, Unfinished):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -43,6 +44,16 @@ class Config:
         """The configuration under its own field names."""
         return asdict(self)
 
+    def to_columns(self) -> dict[str, int]:
+        """The fields that tables hold as columns: all but the family."""
+        return {name: getattr(self, name) for name in _CODE_BITS}
+
+    @property
+    def code(self) -> int:
+        """The fields packed into 63 bits, in an order equal to field order: the prover breaks ties
+        by it. Raises ValueError for a field that doesn't fit."""
+        return packed(self.to_columns(), _CODE_BITS)
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Config:
         """A configuration from its own field names.
@@ -83,15 +94,15 @@ _CODE_BITS = {
 }
 
 
-def config_code(config: Config) -> int:
-    """The configuration's fields packed into 63 bits, in an order equal to field order.
+def packed(values: Mapping[str, int], bits: Mapping[str, int]) -> int:
+    """Fields packed into one integer, each in so many bits, the first field highest.
 
-    The prover breaks ties by it. Raises ValueError for a field that doesn't fit.
+    Raises ValueError for a field that doesn't fit.
     """
     code = 0
-    for name, bits in _CODE_BITS.items():
-        value = getattr(config, name)
-        if not 0 <= value < 1 << bits:
-            raise ValueError(f"{name}={value} does not fit in {bits} bits")
-        code = code << bits | value
+    for name, width in bits.items():
+        value = values[name]
+        if not 0 <= value < 1 << width:
+            raise ValueError(f"{name}={value} does not fit in {width} bits")
+        code = code << width | value
     return code

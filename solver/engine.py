@@ -23,7 +23,7 @@ from solver.families import paper, sm90_gemm_legality
 from solver.objective import Pareto, Ranking
 from solver.pick import Front, Row, best_rows, find_row, pareto_front
 from solver.problem import LAYOUTS, Problem
-from solver.question import Question
+from solver.question import Asked, Question
 from solver.report import answer_body, simulation_body
 from solver.simulator import Run, simulate
 from solver.solution import Proof, Solution, Unfinished
@@ -100,7 +100,7 @@ class Engine:
         gc.collect()
         gc.freeze()  # what lives as long as the process is not looked at again
 
-    def optimize(self, question: Question, asked_s: float | None = None) -> Answer:
+    def optimize(self, question: Asked, asked_s: float | None = None) -> Answer:
         """The first configuration allowed, proved so unless ``proof`` is none.
 
         A time limit counts from ``asked_s`` (``time.monotonic``), by default from when this
@@ -118,7 +118,7 @@ class Engine:
         timings = {"pick": (picked - started) * 1e3, "proof": (proved - picked) * 1e3}
         return Answer(solution, answer_body(solution), timings)
 
-    def _deadline(self, question: Question, asked_s: float | None) -> Deadline:
+    def _deadline(self, question: Asked, asked_s: float | None) -> Deadline:
         """When the answer is due; what this process builds once is built before that counts."""
         if question.time_limit_ms is None or question.proof == "none":
             return NEVER
@@ -127,7 +127,7 @@ class Engine:
         allowed_s = question.time_limit_ms / 1e3
         return Deadline(begun + allowed_s - min(WRAP_UP_S, allowed_s / 2))
 
-    def _space(self, question: Question, device: DeviceProfile) -> Space:
+    def _space(self, question: Asked, device: DeviceProfile) -> Space:
         pricing, constraints = question.pricing, question.constraints
         try:
             return build_space(question.problem, device, pricing, constraints)
@@ -208,7 +208,7 @@ class Engine:
 
 
 def pick(
-    question: Question, device: DeviceProfile, space: Space, deadline: Deadline = NEVER
+    question: Asked, device: DeviceProfile, space: Space, deadline: Deadline = NEVER
 ) -> Solution:
     """What the question asks for, by the model, not proved yet.
 

@@ -295,7 +295,8 @@ def _exact(number: float) -> Fraction:
 
 
 def _config(table: Table, rows: RowValues, i: int) -> Config:
-    return table.config(int(rows.work[i]), int(rows.kernel[i]))
+    config: Config = table.config(int(rows.work[i]), int(rows.kernel[i]))
+    return config
 
 
 def _played(table: Table, rows: RowValues, i: int, score: Fraction | None = None) -> PlayedRow:

@@ -94,7 +94,8 @@ def nearest_legal(
     values = np.stack([time, wait, table.kernels.smem_bytes[kernel]])
     first = values[:, np.lexsort(values[::-1])[0]]
     same = np.flatnonzero((values == first[:, None]).all(axis=0))
-    return min(table.config(int(work[i]), int(kernel[i])) for i in same)
+    config: Config = min(table.config(int(work[i]), int(kernel[i])) for i in same)
+    return config
 
 
 ESTIMATED_BY = (

@@ -173,7 +173,7 @@ def pareto_front(table: Table, pareto: Pareto, deadline: Deadline = NEVER) -> Fr
 
 def find_row(table: Table, config: Config) -> Row:
     """The row of one configuration; IllegalConfig where the space does not hold it."""
-    values = config.to_dict()
+    values = config.to_columns()
     fixed = [column == values[name] for name, column in table.works.config.items()]
     for work in np.flatnonzero(np.all(fixed, axis=0)):
         _, kernels = table.rows(np.array([work]))

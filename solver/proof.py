@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solver.config import Config, config_code
+from solver.config import Config
 from solver.conflict import Unsatisfiable, broken_sets
 from solver.constraints import Bound, Constraints
 from solver.cover import (
@@ -161,7 +161,7 @@ class Prover:
         table, first, last = space.allowed, claims[0], claims[-1]
         _check_claims(table, claims, [claim.key(ranking) for claim in claims])
         ranks = ranking.ranks(last.values)
-        place = [*ranks, config_code(last.config)]
+        place = [*ranks, last.config.code]
         by = RESOURCE_OF.get(ranking.names[0], "")
         if deadline.passed:
             return self._unfinished(_untouched(table, by), ranking, ranking.ranks(first.values)[0])
@@ -468,10 +468,11 @@ class _Rows:
 
     def config(self, at: int) -> Config:
         """The configuration of one row."""
-        return self._table.config(int(self._work[at]), int(self._kernel[at]))
+        config: Config = self._table.config(int(self._work[at]), int(self._kernel[at]))
+        return config
 
     def __getitem__(self, at: int) -> list[int]:
-        return [*self._numbers[at, :-1].tolist(), config_code(self.config(at))]
+        return [*self._numbers[at, :-1].tolist(), self.config(at).code]
 
 
 def _row(table: Table, claim: Row) -> list[int]:

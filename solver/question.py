@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from solver.constraints import NONE, Constraints
 from solver.errors import InvalidInput
+from solver.families.norm_activation import NormProblem
 from solver.limits import check_choice, check_integer, check_number
 from solver.objective import DEFAULT, Objective, Pareto
 from solver.problem import CACHES, Problem
@@ -17,6 +18,35 @@ PROOFS = ("full", "none")
 TOP_K_MAX = 64
 DIVERGENCE_MAX = 32
 TIME_LIMIT_MS_MAX = 60_000
+
+
+class Asked(Protocol):
+    """What Engine and report need of a question, whatever its problem's family."""
+
+    @property
+    def problem(self) -> Any: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def proof(self) -> str: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def objective(self) -> Objective: ...
+    @property
+    def constraints(self) -> Constraints: ...
+    @property
+    def cache(self) -> str: ...
+    @property
+    def divergence(self) -> float: ...
+    @property
+    def time_limit_ms(self) -> int | None: ...
+    @property
+    def pricing(self) -> Pricing: ...
+    def to_dict(self) -> dict[str, Any]:
+        """What an answer repeats of its question, but for problem and device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +73,7 @@ class Question:
             raise InvalidInput("cache", "must be cold in model paper, which knows no caches")
         for name, allowed in (("model", MODELS), ("proof", PROOFS), ("cache", CACHES)):
             check_choice(name, getattr(self, name), allowed)
-        check_integer("top_k", self.top_k, 1, TOP_K_MAX)
-        if self.top_k > 1 and isinstance(self.objective, Pareto):
-            raise InvalidInput(
-                "top_k", "must be 1 with a pareto objective, whose cap bounds the points listed"
-            )
-        if self.time_limit_ms is not None:
-            check_integer("time_limit_ms", self.time_limit_ms, 1, TIME_LIMIT_MS_MAX)
+        _check_listing(self)
 
     @property
     def pricing(self) -> Pricing:
@@ -65,6 +89,61 @@ class Question:
             "objective": self.objective.to_dict(),
             "constraints": self.constraints.to_dict(),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class NormQuestion:
+    """The same of norm_activation: by its model, over the whole legal space.
+
+    Raises InvalidInput naming the field that is wrong.
+    """
+
+    problem: NormProblem
+    device: str = "h200"
+    proof: str = "full"
+    top_k: int = 1
+    cache: str = "cold"
+    objective: Objective = DEFAULT
+    time_limit_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("proof", PROOFS), ("cache", CACHES)):
+            check_choice(name, getattr(self, name), allowed)
+        _check_listing(self)
+
+    @property
+    def model(self) -> str:
+        """The one model there is of the family."""
+        return "calibrated"
+
+    @property
+    def divergence(self) -> float:
+        """Threads of a warp that diverge: none here."""
+        return 1.0
+
+    @property
+    def constraints(self) -> Constraints:
+        """None: all that is legal competes."""
+        return NONE
+
+    @property
+    def pricing(self) -> Pricing:
+        """What besides problem and device decides the prices."""
+        return Pricing(cache=self.cache)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What an answer repeats of its question, but for problem and device."""
+        return {"model": self.model, "cache": self.cache, "objective": self.objective.to_dict()}
+
+
+def _check_listing(question: Asked) -> None:
+    check_integer("top_k", question.top_k, 1, TOP_K_MAX)
+    if question.top_k > 1 and isinstance(question.objective, Pareto):
+        raise InvalidInput(
+            "top_k", "must be 1 with a pareto objective, whose cap bounds the points listed"
+        )
+    if question.time_limit_ms is not None:
+        check_integer("time_limit_ms", question.time_limit_ms, 1, TIME_LIMIT_MS_MAX)
 
 
 def check_divergence(divergence: float, model: str) -> None:

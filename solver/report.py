@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from solver.config import Config
 from solver.device import DeviceProfile
-from solver.families import paper, sm90_gemm, sm90_gemm_operands
-from solver.families.sm90_gemm_registers import register_table
+from solver.families import paper, sm90_gemm
+from solver.families.registry import copied_operands, family_of
 from solver.model_version import MODEL_VERSION
 from solver.objective import Pareto
 from solver.pick import Row, price
@@ -32,7 +32,6 @@ GIVEN = (
     "numpy's checks that groups and open rows partition the space, each within its group's bounds, "
     "and that the rows allowed are the legal ones within the constraints",
 )
-GIVEN_CALIBRATED = "launch registers as NVRTC {nvrtc} reported them, by compile key"
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
     "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
@@ -58,15 +57,14 @@ def answer_body(solution: Solution) -> dict[str, Any]:
     problem, device = question.problem, solution.device
     body = {
         "problem": problem.to_dict(),
-        "operand_bytes": problem.operand_bytes,
-        "copied_operands": copied_operands(problem, question.model),
-        "fits_device_memory": memory_bytes(problem, question.model) <= device.limit("memory_bytes"),
+        **family_of(problem).facts(problem, device, question.model),
         "model_version": MODEL_VERSION,
         **question.to_dict(),
         **chosen(solution, best),
+        **family_of(problem).verdict(solution.space.allowed, best.work),
         "proof": _proof(solution),
         "alternatives": [listed_row(solution, row) for row in solution.rows[1:]],
-        "device": describe_device(device, question.model),
+        "device": describe_device(device, question.model, family_of(problem).name),
     }
     if (score := solution.score(best)) is not None:
         body["score"] = score
@@ -146,16 +144,6 @@ def config_words(config: Mapping[str, Any]) -> str:
         if name not in ("family", "tile_m", "tile_n", "tile_k") and value != usual[name]
     ]
     return " ".join([config["family"], tile, *rest])
-
-
-def copied_operands(problem: Problem, model: str) -> list[str]:
-    """Operands that a launch first copies into aligned buffers; model paper has no launch."""
-    return [] if model == "paper" else list(sm90_gemm_operands.copied_operands(problem))
-
-
-def memory_bytes(problem: Problem, model: str) -> int:
-    """Device memory that a launch takes: A, B and C, and the copies made of A and B."""
-    return problem.storage_bytes if model == "paper" else sm90_gemm_operands.memory_bytes(problem)
 
 
 def launch(table: Table, row: Row) -> dict[str, Any]:
@@ -274,21 +262,20 @@ def _proof(solution: Solution) -> dict[str, Any]:
             "lemmas": LEMMAS,
             "controls": controls,
             "table_sha256": proof.table_sha256,
-            "given": _given(table=solution.space.allowed),
+            "given": _given(solution),
             "timeline": timeline_events(proof.timeline),
         },
     }
 
 
-def _given(table: Table) -> list[str]:
+def _given(solution: Solution) -> list[str]:
     """What the proof takes as given."""
-    if table.family == paper.NAME:
+    if solution.space.allowed.family == paper.NAME:
         return list(GIVEN)
-    nvrtc = register_table().nvrtc
-    return [*GIVEN, GIVEN_CALIBRATED.format(nvrtc=nvrtc)]
+    return [*GIVEN, family_of(solution.question.problem).registers()]
 
 
-def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[str, Any]:
+def predicted(table: Table, work: int, kernel: int, problem: Any) -> dict[str, Any]:
     """Predicted time of one row in µs, its parts (which add up to it) and what bounds it."""
     times, waits = price(table, [work], [kernel])
     time, wait = int(times[0]), int(waits[0])
@@ -303,7 +290,7 @@ def predicted(table: Table, work: int, kernel: int, problem: Problem) -> dict[st
     return {
         "time_us": us_from_ticks(time),
         "wait_us": us_from_ticks(wait),
-        "tflops": problem.flops / us_from_ticks(time) / 1e6,
+        **family_of(problem).rate(problem, us_from_ticks(time)),
         "bound": bound,
         "clock_mhz": int(w.clock_mhz[work]) or None,
         "breakdown": {
@@ -372,9 +359,11 @@ def timeline_events(events: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def describe_device(device: DeviceProfile, model: str) -> dict[str, Any]:
+def describe_device(
+    device: DeviceProfile, model: str, family: str = sm90_gemm.NAME
+) -> dict[str, Any]:
     """Which profile was used and where its constants come from."""
-    table = "paper" if model == "paper" else device.families[0]
+    table = "paper" if model == "paper" else family
     constants = device.model(table)
     count = Counter(constant.provenance for constant in constants.values())
     unmeasured = [n for n in device.must_measure if n.startswith(f"{table}.")]

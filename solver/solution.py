@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from solver.device import DeviceProfile
 from solver.objective import Pareto
 from solver.pick import Front, Row
-from solver.question import Question
+from solver.question import Asked
 from solver.simulator import Event
 from solver.space import Space
 
@@ -47,7 +47,7 @@ class Unfinished:
 class Solution:
     """``rows`` are the pick and its alternatives, or the first point of ``front`` alone."""
 
-    question: Question
+    question: Asked
     device: DeviceProfile
     space: Space
     rows: tuple[Row, ...]

@@ -10,7 +10,9 @@ from solver.conflict import find_conflict
 from solver.constraints import NONE, Constraints
 from solver.device import DeviceProfile
 from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
-from solver.families import paper, sm90_gemm, sm90_gemm_cost
+from solver.families import paper, sm90_gemm
+from solver.families.norm_activation import NormProblem
+from solver.families.registry import family_of
 from solver.problem import Problem
 from solver.recurrence import Ticks
 from solver.table import Table, part_columns
@@ -52,7 +54,7 @@ class Space:
 
 
 def tabulate(
-    problem: Problem,
+    problem: Problem | NormProblem,
     device: DeviceProfile,
     model: str,
     *,
@@ -67,24 +69,21 @@ def tabulate(
     the device has no family for the calibrated model.
     """
     if model == "paper":
+        if not isinstance(problem, Problem):
+            raise Unsupported("model", "paper is of matrix products alone; calibrated is of both")
         return paper.tabulate(problem, device, divergence=divergence, grids=grids)
-    if sm90_gemm.NAME not in device.families:
-        raise Unsupported(
-            "device",
-            f"{device.name} runs no kernel family; with model paper it can be asked, and "
-            f"{sm90_gemm.NAME} runs on sm_90a devices",
-        )
-    return sm90_gemm_cost.tabulate(problem, device, cold=cache == "cold", grids=grids)
+    return family_of(problem).tabulate(problem, device, cache == "cold", grids)
 
 
-def check_range(table: Table) -> None:
-    """Raise InvalidProblem where some time is beyond what 64-bit ticks hold with room to spare."""
+def check_range(table: Table, extent: str = "m") -> None:
+    """Raise InvalidProblem where some time is beyond what 64-bit ticks hold with room to spare,
+    about the field ``extent``."""
     w = table.works
     step = (w.load + w.jitter + w.latency + w.math).astype(float)
     longest = w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed + w.store
     if longest.max(initial=0) >= TICKS_MAX:
         raise InvalidProblem(
-            "m",
+            extent,
             f"some configuration may take {float(longest.max()) / TICKS_PER_US:.3g} µs on so few "
             f"SMs; times are counted up to {TICKS_MAX / TICKS_PER_US:.3g} µs",
         )
@@ -116,7 +115,10 @@ def check_restriction(space: Space) -> None:
 
 
 def build_space(
-    problem: Problem, device: DeviceProfile, pricing: Pricing, constraints: Constraints
+    problem: Problem | NormProblem,
+    device: DeviceProfile,
+    pricing: Pricing,
+    constraints: Constraints,
 ) -> Space:
     """The space of a question.
 
@@ -143,14 +145,15 @@ def build_space(
 
     grids = constraints.grids(device.limit("sms"))
     legal = priced(grids)
-    check_range(legal)
+    extent = family_of(problem).extent
+    check_range(legal, extent)
     if not legal.size:
         why = ""
         if legal.family == sm90_gemm.NAME:
             most = sm90_gemm.UNITS_MAX
             why = f": even the largest tiles make more units of work of C than {most} (2^31 - 1)"
         raise InvalidProblem(
-            "m", f"no configuration of {legal.family} is legal for this problem{why}"
+            extent, f"no configuration of {legal.family} is legal for this problem{why}"
         )
     allowed = constraints.restrict(legal)
     if not allowed.size:

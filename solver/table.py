@@ -8,7 +8,7 @@ Rows are never materialised as a whole: a work's kernels are a slice of the kern
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -94,7 +94,8 @@ class Table:
     """Works, kernels, and which kernels belong to each work: ``first[w] : first[w]+count[w]``.
 
     ``slots_max`` and ``setup_min`` are the extremes over a work's kernels, for its bound.
-    ``copies`` are the ticks of every work's ``fixed`` that copies of operands take.
+    ``copies`` are the ticks of every work's ``fixed`` that copies of operands take. ``decode``
+    makes a configuration of its columns' integers, of a family whose configurations are no Config.
     """
 
     family: str
@@ -105,6 +106,7 @@ class Table:
     slots_max: Ticks
     setup_min: Ticks
     copies: int = 0
+    decode: Callable[[Mapping[str, int]], Any] | None = None
 
     @property
     def size(self) -> int:
@@ -151,6 +153,7 @@ class Table:
             slots_max=extremes(np.maximum, kept.slots, first, count),
             setup_min=extremes(np.minimum, kept.setup, first, count),
             copies=self.copies,
+            decode=self.decode,
         )
 
     def launch_ticks(self, work: Any, setup: Any, end: Any) -> Ticks:
@@ -173,11 +176,11 @@ class Table:
             units=w.units[work],
         )
 
-    def config(self, work: int, kernel: int) -> Config:
-        """The configuration of one row."""
+    def config(self, work: int, kernel: int) -> Any:
+        """The configuration of one row: a Config, or what ``decode`` makes."""
         values = {name: int(column[kernel]) for name, column in self.kernels.config.items()}
         values |= {name: int(column[work]) for name, column in self.works.config.items()}
-        return Config(family=self.family, **values)
+        return Config(family=self.family, **values) if self.decode is None else self.decode(values)
 
     def sha256(self) -> str:
         """Hash of every integer of the table, in order."""

@@ -8,9 +8,10 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from solver.families.registry import memory_bytes
 from solver.problem import Problem
 from solver.report import config_words as config_words
-from solver.report import memory_bytes, problem_words
+from solver.report import problem_words
 
 Body = Mapping[str, Any]
 

@@ -20,7 +20,6 @@ from solver.calibration.rows import (
     Floats,
     MeasuredGroup,
     log_errors,
-    row_count,
     with_constants,
 )
 from solver.device import DeviceProfile
@@ -81,8 +80,33 @@ def fit(
     A width is the standard deviation of a constant's logarithm before the rows are seen.
     ``progress`` is told (done, at most) after each of at most ``steps`` Jacobians.
     """
+    return fit_family(
+        FAMILY,
+        lambda device: log_errors(groups, device),
+        [len(group.measured_us) for group in groups],
+        start,
+        widths,
+        source,
+        steps=steps,
+        progress=progress,
+    )
+
+
+def fit_family(
+    family: str,
+    errors: Callable[[DeviceProfile], Floats],
+    sizes: Sequence[int],
+    start: DeviceProfile,
+    widths: Mapping[str, float],
+    source: str,
+    *,
+    steps: int = STEPS,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fit:
+    """The same for any family: ``errors`` are log(predicted / measured) of all rows by a profile,
+    group after group, of which there are ``sizes``."""
     names = list(widths)
-    before = np.array([start.constant(FAMILY, name) for name in names])
+    before = np.array([start.constant(family, name) for name in names])
     wide = np.array([widths[name] for name in names])
     least = np.array(
         [
@@ -93,10 +117,9 @@ def fit(
 
     def residuals(x: Floats) -> Floats:
         values = dict(zip(names, (before * np.exp(x)).tolist(), strict=True))
-        return log_errors(groups, with_constants(start, values, source))
+        return errors(with_constants(start, values, source, family=family))
 
     found = minimise(residuals, SPREAD / wide, least, SPREAD, steps, progress)
-    sizes = [len(group.measured_us) for group in groups]
     deviation = np.sqrt(np.diag(_covariance(found, sizes, wide)))
     values = before * np.exp(found.x)
     estimates = {
@@ -108,8 +131,9 @@ def fit(
         )
         for name, value, wide_now, width in zip(names, values, deviation, wide, strict=True)
     }
-    device = with_constants(start, {n: e.value for n, e in estimates.items()}, source)
-    return Fit(device, estimates, row_count(groups), found.steps)
+    values_found = {name: estimate.value for name, estimate in estimates.items()}
+    device = with_constants(start, values_found, source, family=family)
+    return Fit(device, estimates, sum(sizes), found.steps)
 
 
 def _covariance(found: Minimum, sizes: Sequence[int], wide: Floats) -> np.ndarray[Any, Any]:

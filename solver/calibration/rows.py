@@ -51,12 +51,13 @@ def with_constants(
     values: Mapping[str, float],
     source: str,
     provenance: str = "measured",
+    family: str = FAMILY,
 ) -> DeviceProfile:
-    """The profile with some of the family's constants replaced."""
-    table = dict(device.models[FAMILY])
+    """The profile with some of a family's constants replaced."""
+    table = dict(device.models[family])
     for name, value in values.items():
         table[name] = Constant(value, table[name].unit, provenance, source)
-    return dataclasses.replace(device, models={**device.models, FAMILY: table})
+    return dataclasses.replace(device, models={**device.models, family: table})
 
 
 def predict_us(group: MeasuredGroup, device: DeviceProfile) -> Floats:

@@ -6,10 +6,12 @@ sources are ``kernels/cuda/norm_*.cuh``; ``norm_activation_legality`` says what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from solver import occupancy
+from solver.config import packed
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.limits import check_choice, check_integer
 from solver.occupancy import SmLimits
@@ -47,6 +49,14 @@ COPIES = ("bulk", "async", "vector")
 BARRIERS = ("mbarrier", "named")
 HOLDS = ("registers", "shared", "reload")
 STORES = ("vector", "bulk")
+WORDS = {
+    "kind": tuple(sorted(KINDS)),
+    "copies": tuple(sorted(COPIES)),
+    "barrier": tuple(sorted(BARRIERS)),
+    "hold": tuple(sorted(HOLDS)),
+    "stores": tuple(sorted(STORES)),
+}
+"""The words of a field in the order in which configurations compare: their codes in columns."""
 SPLIT_REGISTERS = {(4, 12): (56, 152), (8, 8): (56, 200), (4, 4): (56, 200)}
 """(producers, consumers): registers of a thread of each role once setmaxnreg has moved them; all
 threads are launched with 128."""
@@ -191,6 +201,22 @@ class NormConfig:
         """The fields under their own names."""
         return asdict(self)
 
+    def to_columns(self) -> dict[str, int]:
+        """The fields as integers, words by their place in WORDS."""
+        values = {name: getattr(self, name) for name in _CODE_BITS}
+        return values | {name: words.index(values[name]) for name, words in WORDS.items()}
+
+    @classmethod
+    def from_columns(cls, values: Mapping[str, int]) -> NormConfig:
+        """A configuration from ``to_columns``' integers."""
+        words = {name: known[values[name]] for name, known in WORDS.items()}
+        return cls(**{**values, **words})  # type: ignore[arg-type]
+
+    @property
+    def code(self) -> int:
+        """The fields packed into an integer, in an order equal to field order."""
+        return packed(self.to_columns(), _CODE_BITS)
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> NormConfig:
         """A configuration from its own field names.
@@ -211,6 +237,25 @@ class NormConfig:
             if name not in values:
                 raise IllegalConfig(name, "is required")
         return cls(**values)
+
+
+_CODE_BITS = {
+    "kind": 2,
+    "consumers": 6,
+    "producers": 5,
+    "groups": 6,
+    "team": 6,
+    "vector_bytes": 5,
+    "copies": 2,
+    "barrier": 1,
+    "depth": 5,
+    "chunk_bytes": 17,
+    "hold": 2,
+    "stores": 1,
+    "rounds": 17,
+    "blocks_per_sm": 6,
+    "register_split": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from kernels.norm.reference import Expected, activation, coefficients, expected
 from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidInput
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormConfig, NormProblem
+from solver.families.norm_activation_columns import launch_registers
 from solver.families.norm_activation_space import legal_configs
 from tests.kernels.norm_emulator import Emulated
 
@@ -117,8 +118,9 @@ def sample(name: str, count: int) -> list[tuple[NormProblem, NormConfig]]:
 
 
 @pytest.mark.parametrize("name", ["h200", "a100"])
-def test_legal_kernels_compile_without_spills_to_what_the_plan_counts(name: str) -> None:
+def test_legal_kernels_compile_without_spills_to_what_plan_and_model_count(name: str) -> None:
     device = load_profile(name)
+    off = []
     for problem, config in sample(name, 6):
         kernel = build_norm(compile_key(problem, config), device.arch)
         assert (kernel.spill_bytes, kernel.stack_bytes, kernel.static_smem_bytes) == (0, 0, 0)
@@ -127,6 +129,9 @@ def test_legal_kernels_compile_without_spills_to_what_the_plan_counts(name: str)
         plan = plan_norm(problem, config, kernel, device, device.limit("sms"))
         assert plan.resident_blocks >= config.blocks_per_sm or plan.smem_bytes > 40_000
         assert plan.smem_bytes <= device.limit("smem_per_block_bytes")
+        counted = launch_registers(problem, config, device.limit("registers_per_sm"))
+        off.append(abs(counted / kernel.registers - 1))
+    assert np.mean(off) < 0.15
 
 
 def test_a_register_split_is_launched_with_128_registers(h200: DeviceProfile) -> None:

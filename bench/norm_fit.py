@@ -1,0 +1,252 @@
+"""Fit norm_activation's constants to measured rows and report errors and regrets.
+
+    python -m bench.norm_fit bench/results/h200/norm_grid.json --write
+
+Rows are those of ``kernels.norm.bench``. Least squares on the logarithm of predicted over measured
+time with a soft loss, so that a throttled row pulls little, from round figures on
+(``solver/calibration/norm_start.py``), or from the profile's constants where it has some. What is
+held out (``solver.split``) is never fitted, and is reported with ``--held-out`` alone: look when
+the model is frozen. A row is priced with the blocks that an SM held of it. ``--write`` puts the
+constants into the profile; ``python -m bench.derive_profiles`` must follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.fit import source_words
+from kernels.files import replace_whole
+from solver.calibration.fit import Fit, fit_family
+from solver.calibration.norm_start import norm_start
+from solver.calibration.rows import Floats
+from solver.device import DeviceProfile, load_profile
+from solver.errors import InvalidInput
+from solver.families import norm_activation as family
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_columns import NormRows, launch_registers, norm_rows
+from solver.families.norm_activation_cost import priced
+from solver.occupancy import sm_limits
+from solver.pick import price
+from solver.split import is_norm_held_out
+from solver.units import TICKS_PER_US
+
+STEPS = 40
+DECIDED = 0.1
+"""Of what was not known of a constant, the part that rows must tell for it to count as measured."""
+UNDECIDED = "; no row decides it"
+REGRET_ROWS = 5
+"""Rows a race needs for its regret to say something."""
+
+
+@dataclass(frozen=True, slots=True)
+class NormGroup:
+    """Measured rows of one race: its problem, columns and times in µs, shape [R] each.
+
+    Of ``resident_known`` rows with no block kept off, the model counts ``resident_right`` as many
+    blocks on an SM as there were.
+    """
+
+    problem: NormProblem
+    warps_per_sm: int | None
+    cold: bool
+    rows: NormRows
+    measured_us: Floats
+    resident_known: int
+    resident_right: int
+
+    @property
+    def held_out(self) -> bool:
+        """Whether nothing may be fitted to the race."""
+        return is_norm_held_out(self.problem, self.warps_per_sm)
+
+
+def load_groups(paths: Sequence[Path], device: DeviceProfile) -> list[NormGroup]:
+    """The races of result files, without rows that failed. Raises InvalidInput for another file."""
+    found = []
+    for path in paths:
+        record = json.loads(path.read_text("utf-8"))
+        if record.get("suite") != family.NAME:
+            raise InvalidInput("results", f"{path} holds no rows of kernels.norm.bench")
+        cold = record["protocol"].get("cache", "cold") == "cold"
+        passed = [row for row in record["rows"] if row["status"] == "passed"]
+        for _, race in groupby(passed, key=lambda row: (row["race"], str(row["problem"]))):
+            found.append(_group(list(race), device, cold))
+    return found
+
+
+def _group(rows: list[dict[str, Any]], device: DeviceProfile, cold: bool) -> NormGroup:
+    problem = NormProblem(**rows[0]["problem"])
+    configs = [NormConfig.from_dict(row["config"]) for row in rows]
+    natural = [
+        (config, row["resident_blocks"])
+        for config, row in zip(configs, rows, strict=True)
+        if not row["reserved_smem_bytes"]
+    ]
+    limits = sm_limits(device)
+    right = [
+        family.resident_blocks(
+            config,
+            launch_registers(problem, config, limits.registers),
+            family.smem_bytes(problem, config),
+            limits,
+        )
+        == resident
+        for config, resident in natural
+    ]
+    return NormGroup(
+        problem,
+        rows[0]["warps_per_sm"],
+        cold,
+        norm_rows(problem, configs, device, [row["resident_blocks"] for row in rows]),
+        np.array([row["median_us"] for row in rows]),
+        len(right),
+        sum(right),
+    )
+
+
+def predict_us(group: NormGroup, device: DeviceProfile) -> Floats:
+    """Predicted time of a group's rows in µs."""
+    table = priced(group.problem, device, group.rows, group.cold)
+    every = np.arange(table.size)
+    predicted: Floats = price(table, every, every)[0] / TICKS_PER_US
+    return predicted
+
+
+def log_errors(groups: Sequence[NormGroup], device: DeviceProfile) -> Floats:
+    """log(predicted / measured) of all rows, group after group."""
+    return np.concatenate([np.log(predict_us(g, device) / g.measured_us) for g in groups])
+
+
+def fit(groups: Sequence[NormGroup], device: DeviceProfile, source: str, steps: int = STEPS) -> Fit:
+    """Constants fitted to the groups that are not held out. Raises InvalidInput where none is."""
+    training = [group for group in groups if not group.held_out]
+    if not training:
+        raise InvalidInput("results", "have no row that may be fitted")
+    start = norm_start(device)
+    sizes = [len(group.measured_us) for group in training]
+    found = fit_family(
+        family.NAME,
+        lambda trial: log_errors(training, trial),
+        sizes,
+        start.device,
+        start.widths,
+        source,
+        steps=steps,
+    )
+    return replace(found, device=_told_apart(found, start.device))
+
+
+def _told_apart(found: Fit, start: DeviceProfile) -> DeviceProfile:
+    """The fitted profile, in which what the rows hardly decide is not called measured."""
+    table = dict(found.device.models[family.NAME])
+    for name, estimate in found.estimates.items():
+        if estimate.determined < DECIDED:
+            begun = start.models[family.NAME][name]
+            words = begun.source.removesuffix(UNDECIDED) + UNDECIDED
+            table[name] = replace(table[name], provenance=begun.provenance, source=words)
+    return replace(found.device, models={**found.device.models, family.NAME: table})
+
+
+def regret(group: NormGroup, device: DeviceProfile) -> float:
+    """Measured time of the row predicted fastest over that of the fastest."""
+    taken = int(predict_us(group, device).argmin())
+    return float(group.measured_us[taken] / group.measured_us.min())
+
+
+def report(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
+    """Errors of rows by kind, degree and warps an SM, and regrets of races."""
+    if not groups:
+        return "no rows"
+    off = np.abs(np.expm1(log_errors(groups, device)))
+    kinds = np.concatenate([g.rows.config["kind"] for g in groups])
+    lines = [_errors("all", off)]
+    for code, kind in enumerate(family.WORDS["kind"]):
+        lines.append(_errors(kind, off[kinds == code]))
+    by: dict[str, Callable[[NormGroup], object]] = {
+        "degree": lambda g: g.problem.degree,
+        "width": lambda g: g.problem.width,
+        "dtype": lambda g: g.problem.dtype,
+        "warps an SM": lambda g: g.warps_per_sm or "all",
+    }
+    for name, value in by.items():
+        words = np.concatenate([[str(value(g))] * len(g.measured_us) for g in groups])
+        for word in dict.fromkeys(words.tolist()):
+            races = [g for g in groups if str(value(g)) == word]
+            line = _errors(f"{name} {word}", off[words == word])
+            lines.append(f"{line}; {_regrets(races, device)}")
+    lines.append(f"{'regret':18} {_regrets(groups, device)}")
+    known = sum(g.resident_known for g in groups)
+    right = sum(g.resident_right for g in groups)
+    lines.append(f"{'resident blocks':18} {right} of {known} rows as the model counts them")
+    return "\n".join(lines)
+
+
+def _errors(name: str, off: Floats) -> str:
+    if not len(off):
+        return f"{name:18} no rows"
+    return f"{name:18} {len(off):5} rows: mean {off.mean():.3f}, p95 {np.percentile(off, 95):.3f}"
+
+
+def _regrets(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
+    found = [regret(g, device) for g in groups if len(g.measured_us) >= REGRET_ROWS]
+    if not found:
+        return "no race"
+    return f"{len(found)} races: regret {np.mean(found):.3f}, worst {max(found):.3f}"
+
+
+def write_constants(path: Path, constants: Mapping[str, Any]) -> None:
+    """Put the family's constants into a profile's file."""
+    raw = json.loads(path.read_text("utf-8"))
+    raw["models"][family.NAME] = {name: each.to_dict() for name, each in constants.items()}
+    replace_whole(path, (json.dumps(raw, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit, report, and write on request; 0, or 2 where the rows can't be fitted."""
+    parser = argparse.ArgumentParser(prog="python -m bench.norm_fit", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--device", default="h200")
+    parser.add_argument("--write", action="store_true", help="put the constants into the profile")
+    parser.add_argument("--held-out", action="store_true", help="look at what is held out, too")
+    parser.add_argument("--steps", type=int, default=STEPS, help="Jacobians at most")
+    chosen = parser.parse_args(arguments)
+    device = load_profile(chosen.device)
+    try:
+        groups = load_groups(chosen.results, device)
+        training = [group for group in groups if not group.held_out]
+        count = sum(len(group.measured_us) for group in training)
+        found = fit(
+            groups, device, source_words(chosen.results, count, "bench/norm_fit.py"), chosen.steps
+        )
+    except InvalidInput as error:
+        print(f"bench.norm_fit: {error}", file=sys.stderr)
+        return 2
+    print(f"before, fitted rows\n{report(training, norm_start(device).device)}")
+    print(f"after {found.steps} steps, fitted rows\n{report(training, found.device)}")
+    if chosen.held_out:
+        unseen = [group for group in groups if group.held_out]
+        print(f"held out\n{report(unseen, found.device)}")
+    begun = norm_start(device).device
+    for name, estimate in found.estimates.items():
+        before = begun.constant(family.NAME, name)
+        print(
+            f"{name:28} {before:10.4g} -> {estimate.value:10.4g}  [{estimate.low:.4g}, "
+            f"{estimate.high:.4g}], determined {estimate.determined:.2f}"
+        )
+    if chosen.write:
+        path = Path("solver/profiles") / f"{chosen.device}.json"
+        write_constants(path, found.device.models[family.NAME])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""norm_activation's picks: proved by Z3, found by brute force, and what an answer says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from solver import oracle
+from solver.certificate import certificate
+from solver.constraints import NONE
+from solver.device import DeviceProfile
+from solver.engine import Engine
+from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_cost import tabulate
+from solver.families.norm_activation_verdict import fastest_by_kind, verdict
+from solver.objective import Pareto, objective_from_dict
+from solver.pick import best_rows, find_row, pareto_front, row_values
+from solver.problem import Problem
+from solver.proof import Prover
+from solver.question import NormQuestion
+from solver.simulator import simulate
+from solver.space import Pricing, Space, build_space
+from solver.space import tabulate as tabulated
+from solver.table import Table
+from tests.norm_profiles import INVENTED, invented
+
+DEVICE = invented()
+PROBLEMS = [
+    NormProblem(65536, 1024, "fp32", "layer", "poly", 32),
+    NormProblem(32768, 4096, "bf16", "rms", "gelu"),
+    NormProblem(700, 12288, "fp16", "layer", "poly", 512),
+    NormProblem(3, 1000, "bf16", "rms", "silu"),
+    NormProblem(5000, 333, "fp32"),
+]
+RANKED = (
+    {"kind": "lexicographic", "order": ["time", "wait"]},
+    {"kind": "lexicographic", "order": ["smem", "time"]},
+    {"kind": "weighted", "weights": {"time": 1, "smem": 0.05, "registers": 0.01}},
+)
+
+
+@pytest.fixture(scope="module")
+def prover() -> Prover:
+    return Prover()
+
+
+@pytest.fixture
+def engine(prover: Prover, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """An engine for which every device has the invented constants."""
+    monkeypatch.setattr("solver.engine.load_profile", invented)
+    return Engine(prover)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_a_pick_is_proved_and_claims_beside_it_are_not(
+    problem: NormProblem, prover: Prover
+) -> None:
+    table = tabulate(problem, DEVICE)
+    best = best_rows(table)[0]
+    proof = prover.prove(Space.whole(table), [best])
+    assert proof.configurations == table.size
+    assert proof.refuted_by_group + proof.refuted_exactly + proof.finalists == table.size
+    for field in ("time", "wait"):
+        for step in (-1, 1):
+            wrong = dataclasses.replace(best, **{field: getattr(best, field) + step})
+            with pytest.raises(ProofError):
+                prover.prove(Space.whole(table), [wrong])
+
+
+def test_any_other_row_is_refused_as_the_pick(prover: Prover) -> None:
+    table = tabulate(PROBLEMS[0], DEVICE)
+    for row in best_rows(table, 20)[1:]:
+        with pytest.raises(ProofError):
+            prover.prove(Space.whole(table), [row])
+
+
+@pytest.mark.parametrize("parameter", ["load", "math", "latency", "fixed", "store", "iterations"])
+def test_a_row_made_better_behind_the_picks_back_is_found(parameter: str, prover: Prover) -> None:
+    """Planted: some other configuration becomes the pick's twin, one tick or iteration better."""
+    table = tabulate(PROBLEMS[1], DEVICE)
+    best = best_rows(table)[0]
+    others = np.flatnonzero(np.arange(table.size) != best.work)
+    for victim in np.random.default_rng(1).choice(others, 3, replace=False).tolist():
+
+        def twin(column: Any, less: int = 0, victim: int = victim) -> Any:
+            changed = column.copy()
+            changed[victim] = column[best.work] - less
+            return changed
+
+        works = {f.name for f in dataclasses.fields(table.works)} - {"config"}
+        kernels = {f.name for f in dataclasses.fields(table.kernels)} - {"config"}
+        planted = dataclasses.replace(
+            table,
+            works=dataclasses.replace(
+                table.works, **{c: twin(getattr(table.works, c), c == parameter) for c in works}
+            ),
+            kernels=dataclasses.replace(
+                table.kernels, **{c: twin(getattr(table.kernels, c)) for c in kernels}
+            ),
+            slots_max=twin(table.slots_max),
+        )
+        assert best_rows(planted)[0].work == victim, "the plant must win"
+        with pytest.raises(ProofError):
+            prover.prove(Space.whole(planted), [best])
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@pytest.mark.parametrize("objective", RANKED, ids=str)
+def test_brute_force_finds_the_same_first_rows(
+    problem: NormProblem, objective: dict[str, Any]
+) -> None:
+    table = tabulate(problem, DEVICE)
+    ranking = objective_from_dict(objective).ranking  # type: ignore[union-attr]
+    found = [(row.config, row.values) for row in best_rows(table, 5, ranking)]
+    played = oracle.first_rows(table, objective, 5)
+    assert found == [(p.config, (p.time, p.wait, p.smem, p.registers)) for p in played]
+
+
+def test_brute_force_finds_the_same_front_and_z3_proves_it(prover: Prover) -> None:
+    table = tabulate(PROBLEMS[2], DEVICE)
+    pareto = Pareto(("time", "smem"))
+    front = pareto_front(table, pareto)
+    played = oracle.front(table, pareto.to_dict())
+    assert [row.config for row in front.points] == [row.config for row in played]
+    proof = prover.prove_front(Space.whole(table), front, pareto)
+    assert proof.configurations == table.size
+
+
+def test_the_closed_form_is_the_simulator_over_a_whole_space() -> None:
+    table = tabulate(PROBLEMS[4], DEVICE)
+    every = np.arange(table.size)
+    values = oracle.values(table)
+    assert np.array_equal(row_values(table, every, every)[:2], [values.time, values.wait])
+
+
+def test_the_timeline_of_the_proof_is_the_simulators(prover: Prover) -> None:
+    table = tabulate(PROBLEMS[0], DEVICE)
+    best = best_rows(table)[0]
+    proof = prover.prove(Space.whole(table), [best])
+    pipeline = table.pipeline([best.work], table.kernels.slots[[best.kernel]])
+    run = simulate(
+        **{name: int(getattr(pipeline, name)[0]) for name in pipeline.__slots__},
+        keep_events=len(proof.timeline),
+    )
+    assert proof.timeline == run.events
+
+
+def test_a_configuration_is_found_by_its_fields() -> None:
+    table = tabulate(PROBLEMS[0], DEVICE)
+    for row in best_rows(table, 12):
+        assert find_row(table, row.config) == row
+
+
+def only(table: Table, *kinds: str) -> Table:
+    """A table with rows of some kinds alone."""
+    kept = [row for kind, row in fastest_by_kind(table).items() if kind in kinds]
+    mask = np.isin(np.arange(table.size), kept)
+    return table.restrict(mask, mask)
+
+
+def test_the_pick_is_specialised_only_where_that_beats_the_strong_kernel() -> None:
+    kinds = set()
+    starved = invented(memory_latency_us=6.0, block_start_us=30.0, refill_cycles=1e5)
+    for device in (DEVICE, starved):
+        for problem in PROBLEMS:
+            table = tabulate(problem, device)
+            pick = best_rows(table)[0]
+            found = verdict(table, pick.work)
+            kinds.add(found["kind"])
+            assert found["kind"] == pick.config.kind
+            if found["kind"] == "specialised":
+                assert pick.time / 1e4 == found["specialised_time_us"] <= found["strong_time_us"]
+                assert found["specialising"].startswith("specialising pays: ")
+            else:
+                assert found["specialising"].startswith("specialising does not pay: ")
+                specialised = found["specialised_time_us"]
+                assert specialised is None or specialised >= pick.time / 1e4
+    assert {"strong", "specialised"} <= kinds
+
+
+def test_what_there_is_not_is_said() -> None:
+    table = tabulate(PROBLEMS[0], DEVICE)
+    roles = only(table, "specialised")
+    assert verdict(roles, 0)["strong_time_us"] is None
+    assert "no strong kernel is legal" in verdict(roles, 0)["specialising"]
+    alike = only(table, "strong", "plain")
+    assert "no specialised kernel is legal" in verdict(alike, 0)["specialising"]
+
+
+def test_an_answer_says_kind_strong_time_and_proof(engine: Engine) -> None:
+    body = engine.optimize(NormQuestion(PROBLEMS[0], top_k=3)).body
+    assert body["problem"] == PROBLEMS[0].to_dict()
+    assert NormConfig.from_dict(body["config"]).kind == body["kind"]
+    assert body["strong_time_us"] >= body["predicted"]["time_us"]
+    assert body["proof"]["status"] == "optimal"
+    assert body["proof"]["scope"]["configurations"] == body["proof"]["space"]["legal"]
+    assert len(body["alternatives"]) == 2
+    assert body["device"]["constants_by_provenance"] == {"derived": len(INVENTED)}
+    parts = sum(body["predicted"]["breakdown"].values())
+    assert parts == pytest.approx(body["predicted"]["time_us"])
+    again = engine.optimize(NormQuestion(PROBLEMS[0], top_k=3)).body
+    assert body == again
+
+
+def test_a_time_limit_leaves_a_bound(engine: Engine) -> None:
+    proof = engine.optimize(NormQuestion(PROBLEMS[0], time_limit_ms=1)).body["proof"]
+    assert proof["status"] == "timeout"
+    assert 0 <= proof["gap"] < 1
+
+
+def test_a_device_without_constants_and_what_is_of_products_alone_are_refused(
+    prover: Prover,
+) -> None:
+    with pytest.raises(Unsupported, match=r"python -m bench\.norm_fit"):
+        Engine(prover).optimize(NormQuestion(PROBLEMS[0], device="a6000"))
+    with pytest.raises(Unsupported, match="model"):
+        tabulated(PROBLEMS[0], DEVICE, "paper")
+    with pytest.raises(Unsupported, match=r"constraints\.sms"):
+        tabulated(PROBLEMS[0], DEVICE, "calibrated", grids=np.array([8]))
+
+
+def test_no_certificate_is_made_of_it(engine: Engine) -> None:
+    solution = engine.optimize(NormQuestion(PROBLEMS[0])).solution
+    with pytest.raises(Unsupported, match="sm90_gemm"):
+        certificate(solution)
+
+
+def test_times_beyond_the_ticks_are_refused_by_the_field_of_rows() -> None:
+    slow = invented(hbm_bytes_per_us=1.6e-2)
+    with pytest.raises(InvalidProblem, match=r"^rows: "):
+        build_space(NormProblem(2**31 - 1, 512), slow, Pricing(), NONE)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("proof", {"proof": "some"}),
+        ("cache", {"cache": "hot"}),
+        ("top_k", {"top_k": 0}),
+        ("top_k", {"top_k": 2, "objective": Pareto(("time",))}),
+        ("time_limit_ms", {"time_limit_ms": 0}),
+    ],
+)
+def test_a_wrong_question_names_its_field(field: str, change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        NormQuestion(PROBLEMS[0], **change)
+    assert caught.value.field == field
+
+
+def test_products_are_priced_as_ever() -> None:
+    device: DeviceProfile = DEVICE
+    table = tabulated(Problem(512, 512, 512), device, "calibrated")
+    assert table.family == "sm90_gemm"
+    assert table.decode is None
