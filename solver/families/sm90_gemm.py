@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from solver.config import Config
+from solver.occupancy import BLOCK_SMEM_BYTES
 
 NAME = "sm90_gemm"
 
@@ -25,7 +26,6 @@ SWIZZLE_K = 64  # 16-bit elements of k in one 128-byte swizzled row
 ACCUMULATORS_MAX = 208  # per thread; ptxas spills or refuses beyond, whatever the block
 UNITS_MAX = 2**31 - 1  # units of work a launch counts
 SM_SMEM_BYTES = 228 * 1024  # of compute capability 9.0
-BLOCK_SMEM_BYTES = 1024  # of these, what the system takes for each block
 COORDINATES_END = 2**31  # where TMA's signed 32 bits end, along an axis
 BOX_STEP = 8  # rows: the 128-byte swizzle's period
 STAGED_BYTES = 2  # of an element that a staging buffer is sized for
