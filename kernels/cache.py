@@ -13,8 +13,9 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from kernels.errors import CacheUnwritable
 
@@ -92,3 +93,16 @@ class KernelCache:
 def default_cache() -> KernelCache:
     """The cache in the default folder."""
     return KernelCache(default_folder())
+
+
+def payload_of(kernel: Any) -> bytes:
+    """What is kept of a compiled kernel, a dataclass with a ``cubin``: its other fields as a line
+    of JSON, then the cubin."""
+    figures = {name: value for name, value in asdict(kernel).items() if name != "cubin"}
+    return json.dumps(figures).encode() + b"\n" + bytes(kernel.cubin)
+
+
+def read_payload(payload: bytes) -> dict[str, Any]:
+    """The fields of a kernel that was kept; ``key`` and sequences as JSON has them."""
+    text, _, cubin = payload.partition(b"\n")
+    return {**json.loads(text), "cubin": cubin}

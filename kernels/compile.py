@@ -6,16 +6,14 @@ split ignored is a failure here, never a slow kernel later.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from kernels import nvrtc
-from kernels.cache import KernelCache, default_cache
+from kernels.cache import KernelCache, default_cache, payload_of, read_payload
 from kernels.cubin import read_int32_array
 from kernels.errors import CacheUnwritable, CompileFailed, CompilerMismatch
 from kernels.launch_plan import ENTRY
@@ -73,17 +71,11 @@ class CompiledKernel:
     cache_note: str = ""
 
 
-def _to_payload(kernel: CompiledKernel) -> bytes:
-    figures = {k: v for k, v in asdict(kernel).items() if k != "cubin"}
-    return json.dumps(figures).encode() + b"\n" + kernel.cubin
-
-
 def _from_payload(payload: bytes) -> CompiledKernel:
-    text, _, cubin = payload.partition(b"\n")
-    figures: dict[str, Any] = json.loads(text)
+    figures = read_payload(payload)
     figures["key"] = CompileKey(**figures["key"])
     figures["smem_bytes_by_stages"] = tuple(figures["smem_bytes_by_stages"])
-    return replace(CompiledKernel(cubin=cubin, **figures), from_cache=True)
+    return replace(CompiledKernel(**figures), from_cache=True)
 
 
 def _identity(key: CompileKey, arch: str, variant: Variant) -> dict[str, str]:
@@ -180,7 +172,7 @@ def compile_kernel(
     kernel = build_kernel(key, arch, variant=variant)
     if variant is Variant.SHIPPED:
         require_sound(kernel)
-    return replace(kernel, cache_note=keep(store, identity, _to_payload(kernel)))
+    return replace(kernel, cache_note=keep(store, identity, payload_of(kernel)))
 
 
 def keep(store: KernelCache, identity: Mapping[str, str], payload: bytes) -> str:

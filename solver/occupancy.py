@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from solver.device import DeviceProfile
 
 WARP = 32
+REGISTERS_MAX = 255  # of a thread
 SCHEDULERS = 4  # of an SM
 BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
 REGISTER_UNIT = 256  # registers are given out by so many a warp

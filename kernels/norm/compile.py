@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import Any
 
 from kernels import nvrtc
-from kernels.cache import KernelCache, default_cache
+from kernels.cache import KernelCache, default_cache, payload_of, read_payload
 from kernels.compile import keep
 from kernels.cubin import read_int32_array
 from kernels.errors import CompileFailed
@@ -207,17 +205,11 @@ def compile_norm(key: NormKey, arch: str, cache: KernelCache | None = None) -> C
     if payload is not None:
         return _from_payload(payload)
     compiled = build_norm(key, arch)
-    keep(store, identity, _to_payload(compiled))
+    keep(store, identity, payload_of(compiled))
     return compiled
 
 
-def _to_payload(kernel: CompiledNorm) -> bytes:
-    figures = {k: v for k, v in asdict(kernel).items() if k != "cubin"}
-    return json.dumps(figures).encode() + b"\n" + kernel.cubin
-
-
 def _from_payload(payload: bytes) -> CompiledNorm:
-    text, _, cubin = payload.partition(b"\n")
-    figures: dict[str, Any] = json.loads(text)
+    figures = read_payload(payload)
     figures["key"] = NormKey(**figures["key"])
-    return CompiledNorm(cubin=cubin, **figures)
+    return CompiledNorm(**figures)

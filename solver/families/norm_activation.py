@@ -14,7 +14,7 @@ from solver import occupancy
 from solver.config import packed
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.limits import check_choice, check_integer
-from solver.occupancy import SmLimits
+from solver.occupancy import REGISTERS_MAX, SmLimits
 
 NAME = "norm_activation"
 
@@ -40,7 +40,6 @@ WORDS_MAX = 64  # registers of a lane that hold its share of a row
 RING_WORDS_MAX = 48  # the same with a ring; with more ptxas spills, whatever the limit
 VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
-REGISTERS_MAX = 255  # of a thread
 BLOCK_BARRIERS = 16
 """Barriers that a block may name, 0 being the whole block's."""
 

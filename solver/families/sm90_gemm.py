@@ -32,7 +32,6 @@ STAGED_BYTES = 2  # of an element that a staging buffer is sized for
 STAGING_BUFFERS = 2  # pieces of C that a MATH warpgroup has on their way to memory
 BARRIER_BYTES = 8
 FLAG_BYTES = 16  # split-K: one word that tells the CTA whether it is the last
-REGISTERS_MAX = 255  # of a thread
 ROLE_REGISTERS = {2: (40, 232), 3: (40, 152)}  # math_warpgroups: (DMA, MATH) by setmaxnreg
 
 TILE_SHAPES = (

@@ -30,6 +30,7 @@ from solver.families.sm90_gemm_operands import (
     stores_by_tma,
 )
 from solver.families.sm90_gemm_registers import register_table
+from solver.occupancy import REGISTERS_MAX
 from solver.problem import ELEMENT_BYTES, Matrix, Problem
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works, largest_grid
@@ -61,7 +62,7 @@ LAUNCH_FIELDS = ("split_k", "raster_group")
 LINE_BYTES = 128  # of the L2, and the widest swizzled row that TMA writes at a time
 # Registers of a thread that sums partial tiles: the most it may have, by MATH warpgroups; what it
 # needs besides accumulators and partials on their way; and how many partials are, at the least.
-SUM_REGISTERS = {1: family.REGISTERS_MAX, **{w: x[1] for w, x in family.ROLE_REGISTERS.items()}}
+SUM_REGISTERS = {1: REGISTERS_MAX, **{w: x[1] for w, x in family.ROLE_REGISTERS.items()}}
 SUM_BASE_REGISTERS = 32
 SUM_ON_WAY_MIN = 8
 
