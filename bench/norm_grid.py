@@ -6,6 +6,10 @@
 A polynomial's degree is the arithmetic knob: 0 is bound by memory, 512 by arithmetic. Each problem
 comes with as many warps on an SM as fit, and with 4, 8 and 16 forced by shared memory that the
 blocks take besides their own. A quarter of the 96 is held out of every fit, by hash.
+
+``--further`` plans what the grid leaves out, for the constants that no polynomial tells: the other
+transformations, RMS norm, fp16, narrow and long rows, and arrays of a few microseconds, each at
+natural occupancy.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import log2
@@ -33,6 +37,9 @@ WIDTHS = (1024, 4096)
 DTYPES = ("fp32", "bf16")
 WARPS_PER_SM = (None, 4, 8, 16)
 ARRAY_BYTES = 1 << 28
+FURTHER_BYTES = 1 << 26
+FURTHER_WIDTHS = (256, 768, 8192, 16384, 65536)
+FURTHER_SIZES = (1 << 19, 1 << 21, 1 << 23)
 SMEM_BYTES = 48 * 1024
 DEVICE = "h200"
 
@@ -45,6 +52,26 @@ def problems() -> Iterator[NormProblem]:
         rows = ARRAY_BYTES // (width * family.ELEMENT_BYTES[dtype])
         for degree in DEGREES:
             yield NormProblem(rows, width, dtype, "layer", "poly", degree)
+
+
+def further_problems() -> Iterator[NormProblem]:
+    """Problems beside the grid's, with a quarter of its bytes where nothing else is said."""
+
+    def of(dtype: str, width: int, *what: str | int, array_bytes: int = FURTHER_BYTES) -> NormProblem:
+        rows = array_bytes // (width * family.ELEMENT_BYTES[dtype])
+        return NormProblem(rows, width, dtype, *what)  # type: ignore[arg-type]
+
+    for dtype, width in product(DTYPES, WIDTHS):
+        for activation in ("gelu", "gelu_tanh", "silu"):
+            yield of(dtype, width, "layer", activation)
+        yield of(dtype, width, "rms", "silu")
+        yield of(dtype, width, "rms", "poly", 32)
+    for width in FURTHER_WIDTHS:
+        yield of("bf16", width, "layer", "gelu")
+        yield of("fp16", width, "layer", "poly", 32)
+    for size in FURTHER_SIZES:
+        yield of("bf16", 4096, "layer", "gelu_tanh", array_bytes=size)
+        yield of("fp32", 1024, "rms", "poly", 8, array_bytes=size)
 
 
 def forms() -> Iterator[Form]:
@@ -103,14 +130,8 @@ def candidates(problem: NormProblem, device: DeviceProfile) -> list[NormConfig]:
     size = problem.element_bytes
     found = [NormConfig("plain", w, vector_bytes=size, hold="reload") for w in (4, 8)]
     found.append(NormConfig("plain", 8, hold="reload"))
-    for warps, team, blocks in product((4, 8), (1, 2, 4, 8), (1, 2, 3, 4, 5, 6, 8)):
-        config = NormConfig("strong", warps, team=team, blocks_per_sm=blocks)
-        if team <= warps and family.words_of(problem, config) in (16, 32, 64):
-            tighter = replace(config, blocks_per_sm=blocks + 1)
-            tightest = why_illegal(problem, tighter, device) is not None
-            if why_illegal(problem, config, device) is None and (blocks == 1 or tightest):
-                found.append(config)
-    found.append(replace(found[3], rounds=0))
+    strong = _strong(problem, device, (16, 32, 64)) or _strong(problem, device, range(1, 65))
+    found += [*strong, *(replace(config, rounds=0) for config in strong[:1])]
     space = [config for config in legal_configs(problem, device) if config.has_ring]
     for form in forms():
         wanted = {"rounds": 0, "register_split": 0, "stores": "vector"} | form
@@ -122,6 +143,21 @@ def candidates(problem: NormProblem, device: DeviceProfile) -> list[NormConfig]:
         if fitting:
             found.append(min(fitting, key=lambda config: _preference(problem, config)))
     return list(dict.fromkeys(found))
+
+
+def _strong(problem: NormProblem, device: DeviceProfile, words: Container[int]) -> list[NormConfig]:
+    """Strong ones whose lanes hold so many registers of a row, with the most blocks on an SM."""
+    found = []
+    for warps, team, blocks in product((4, 8, 16), (1, 2, 4, 8, 16), (1, 2, 3, 4, 5, 6, 8)):
+        if warps == 16 and team < 16:
+            continue
+        config = NormConfig("strong", warps, team=team, blocks_per_sm=blocks)
+        if team <= warps and family.words_of(problem, config) in words:
+            tighter = replace(config, blocks_per_sm=blocks + 1)
+            tightest = why_illegal(problem, tighter, device) is not None
+            if why_illegal(problem, config, device) is None and (blocks == 1 or tightest):
+                found.append(config)
+    return found
 
 
 def _preference(problem: NormProblem, config: NormConfig) -> tuple[float | NormConfig, ...]:
@@ -138,19 +174,33 @@ def _preference(problem: NormProblem, config: NormConfig) -> tuple[float | NormC
 
 def cells(device: DeviceProfile) -> Iterator[Cell]:
     """The plan: each problem's candidates, at natural occupancy and at each that is forced."""
-    room = device.limit("smem_per_sm_bytes")
     known: dict[NormProblem, list[NormConfig]] = {}
     for problem in problems():
         inputs = replace(problem, degree=0)  # what is legal doesn't depend on it
         if inputs not in known:
             known[inputs] = candidates(inputs, device)
         for warps in WARPS_PER_SM:
-            name = f"{problem.dtype}-{problem.width}-d{problem.degree}-w{warps or 'all'}"
-            held_out = is_norm_held_out(problem, warps)
-            for config in known[inputs]:
-                reserved = reserve(problem, config, warps, room)
-                if reserved is not None:
-                    yield Cell(name, problem, config, reserved, warps, held_out)
+            yield from _race(problem, known[inputs], warps, device)
+
+
+def further_cells(device: DeviceProfile) -> Iterator[Cell]:
+    """The plan of ``further_problems``, all at natural occupancy."""
+    for problem in further_problems():
+        yield from _race(problem, candidates(problem, device), None, device)
+
+
+def _race(
+    problem: NormProblem, configs: Sequence[NormConfig], warps: int | None, device: DeviceProfile
+) -> Iterator[Cell]:
+    what = f"d{problem.degree}" if problem.activation == "poly" else problem.activation
+    name = f"{problem.dtype}-{problem.width}-{what}-w{warps or 'all'}"
+    if problem.norm != "layer" or problem.rows * problem.row_bytes != ARRAY_BYTES:
+        name = f"{problem.norm}-{problem.rows}x{name}"
+    held_out = is_norm_held_out(problem, warps)
+    for config in configs:
+        reserved = reserve(problem, config, warps, device.limit("smem_per_sm_bytes"))
+        if reserved is not None:
+            yield Cell(name, problem, config, reserved, warps, held_out)
 
 
 def reserve(problem: NormProblem, config: NormConfig, warps: int | None, room: int) -> int | None:
@@ -171,8 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.norm_grid", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="plan file (JSON)")
     parser.add_argument("--device", default=DEVICE, help="profile whose limits hold")
+    parser.add_argument("--further", action="store_true", help="what the grid leaves out")
     chosen = parser.parse_args(arguments)
-    planned = list(cells(load_profile(chosen.device)))
+    planned = list((further_cells if chosen.further else cells)(load_profile(chosen.device)))
     write(chosen.out, {"suite": "norm_grid", "cells": [cell.to_dict() for cell in planned]})
     kinds = Counter(cell.config.kind for cell in planned)
     races = {cell.race: cell.held_out for cell in planned}
