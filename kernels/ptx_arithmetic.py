@@ -108,6 +108,8 @@ def _operations() -> dict[str, Operation]:
         add(f"mad.lo.{kind}", (plain, plain, plain), kind, lambda a, b, c: a * b + c)
         add(f"min.{kind}", (kind, kind), kind, np.minimum)
         add(f"max.{kind}", (kind, kind), kind, np.maximum)
+        if kind[0] == "s":
+            add(f"neg.{kind}", (plain,), kind, np.negative)
         add(f"shr.{kind}", (kind, "u32"), kind, _shift_right)
         for name, compare in (
             ("eq", np.equal),
@@ -139,6 +141,11 @@ def _operations() -> dict[str, Operation]:
             kind = f"{sign}{bits}"
             add(f"selp.{kind}", (kind, kind, "pred"), kind, lambda a, b, p: np.where(p != 0, a, b))
             add(f"mov.{kind}", (kind,), kind, _same)
+    for kind in ("s64", "u64"):
+        add(f"div.{kind}", (kind, kind), kind, _divide)
+        add(f"rem.{kind}", (kind, kind), kind, _remainder)
+    for name, compare in (("eq", np.equal), ("ne", np.not_equal)):
+        add(f"setp.{name}.s16", ("s16", "s16"), "pred", compare)
     for kind in ("u16", "b16"):
         add(f"mov.{kind}", (kind,), kind, _same)
     add("and.b16", ("b16", "b16"), "b16", np.bitwise_and)
