@@ -129,6 +129,9 @@ def _operations() -> dict[str, Operation]:
         for to_sign in "su":
             add(f"cvt.{to_sign}64.{kind}", (kind,), f"{to_sign}64", _same)
             add(f"cvt.{to_sign}32.{wide}", (wide,), f"{to_sign}32", _same)
+    for kind in ("b16", "b32", "b64"):
+        add(f"setp.eq.{kind}", (kind, kind), "pred", np.equal)
+        add(f"setp.ne.{kind}", (kind, kind), "pred", np.not_equal)
     for kind in ("b32", "b64", "pred"):
         add(f"and.{kind}", (kind, kind), kind, np.bitwise_and)
         add(f"or.{kind}", (kind, kind), kind, np.bitwise_or)

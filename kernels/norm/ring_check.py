@@ -7,6 +7,7 @@ come to its slot, be read, and leave, as often as it should.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from kernels import nvrtc
@@ -15,7 +16,7 @@ from kernels.norm.compile import NormKey, compile_key, headers, instantiation
 from kernels.norm.ring_launches import NormLaunch, described, small_launches, units_of
 from kernels.norm.ring_observer import NormObserver
 from kernels.ptx_machine import Machine
-from kernels.ptx_parser import Entry, parse
+from kernels.ptx_parser import Entry, PtxError, parse
 from kernels.ptx_registers import Launch
 from kernels.ring_check import Mismatch
 from kernels.sources import options
@@ -37,6 +38,15 @@ def kernel_ptx(key: NormKey, text: Mapping[str, str] | None = None) -> str:
     """
     used = headers() if text is None else text
     return nvrtc.ptx(f"{key.name}.cu", instantiation(key), used, options(VIRTUAL_ARCH))
+
+
+def meets_nobody(ptx_text: str) -> None:
+    """Raise PtxError unless a kernel has neither barriers nor shared memory: its warps have nothing
+    to do with one another."""
+    body = ptx_text[ptx_text.index(".entry") :]
+    found = re.search(r"\b(bar|barrier|mbarrier|cp|atom|red)\.(?!warp)\S+|\.shared\S*", body)
+    if found is not None:
+        raise PtxError(f"{found[0]}: a kernel whose warps are alike, and alone, has no use for it")
 
 
 def check_kernel(

@@ -65,7 +65,7 @@ class NormObserver:
         plan = launch.plan
         self._plan = plan
         self._layout = NormLayout.of(plan)
-        self._collector = Collector(plan.config.warps, (*OF_ITS_LANES, ReadScratch))
+        self._collector = Collector(plan.config.warps, OF_ITS_LANES)
         described_ = described(launch)
         self._ring = described_ if isinstance(described_, Stream) else None
         self._groups = plan.config.groups

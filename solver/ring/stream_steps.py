@@ -119,6 +119,6 @@ FILLS = (CopyAsync, WriteSlot)
 READS = (ReadSlot, Rewrite, StoreSlot)
 """What needs a slot to be full, and to stay so."""
 
-OF_ITS_LANES = (*FILLS, ReadSlot, Rewrite)
+OF_ITS_LANES = (*FILLS, ReadSlot, Rewrite, ReadScratch)
 """Accesses by those lanes alone that have a part, which may be none; those that are equal in an
 unbroken run of these are one step."""
