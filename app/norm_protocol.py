@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,11 @@ from kernels.ring_check import Mismatch
 from kernels.sources import ARCH
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.ring.state import Fault
-from solver.ring.stream import Stream, StreamUnit, Teams
-from solver.ring.stream_machine import explore_stream
+from solver.ring.stream import Stream, Teams
+from solver.ring.stream_instances import block_of, instances, search
 from solver.z3_stream import prove_stream, prove_team
 
 BATCH = 16  # kernels that a process reads at a time
-CHUNKS = 3  # of a row, in the searches
-CHUNK = 64  # its bytes: any
-SEARCHED_WARPS = 2  # of a role, of a team, of a group, and groups, in the searches
 
 
 @dataclass(slots=True)
@@ -79,9 +76,10 @@ def check_norm_protocol(
             if progress:
                 progress(sum(read.kernels for read in reads), len(kernels))
         launches = [launch for read in reads for launch in read.launches]
-        blocks = sorted({_block(described(launch)) for launch in launches}, key=repr)
-        instances = sorted({_instance(described(launch)) for launch in launches}, key=repr)
-        tried = [*pool.map(_prove, blocks), *pool.map(_search, instances)]
+        blocks = sorted({block_of(described(launch)) for launch in launches}, key=repr)
+        small = {each for launch in launches for each in instances(described(launch))}
+        searched = sorted(small, key=repr)
+        tried = [*pool.map(_prove, blocks), *pool.map(_search, searched)]
     return {
         "keys": len(kernels),
         "meet_nobody": sum(read.meet_nobody for read in reads),
@@ -89,7 +87,7 @@ def check_norm_protocol(
         "launches_with": _with(launches),
         "mismatches": [mismatch for read in reads for mismatch in read.mismatches],
         "blocks": len(blocks),
-        "instances": len(instances),
+        "instances": len(searched),
         "lemmas": sum(each.lemmas for each in tried),
         "states": sum(each.states for each in tried),
         "faults": [each.fault for each in tried if each.fault],
@@ -143,54 +141,11 @@ def _with(launches: list[NormLaunch]) -> dict[str, int]:
     }
 
 
-def _block(teams: Teams) -> Teams:
-    """What decides a proof: for any depth, any chunks and any number of sums."""
-    if not isinstance(teams, Stream):
-        return Teams(teams.team, teams.team, 1)
-    hold, chunked = ("shared", True) if teams.keeps_row else ("registers", False)
-    return replace(teams, depth=2, sums=1, hold=hold, chunked=chunked)
-
-
-def _instance(teams: Teams) -> Teams:
-    """What decides the order of steps, with two of what is more than two. Groups that load for
-    themselves have nothing to do with one another."""
-    team = min(SEARCHED_WARPS, teams.team)
-    if not isinstance(teams, Stream):
-        return Teams(team, team, teams.sums)
-    own = not teams.producers
-    in_group = min(SEARCHED_WARPS // team, teams.group_warps // teams.team)
-    groups = 1 if own else min(SEARCHED_WARPS, teams.groups)
-    return replace(
-        teams,
-        warps=groups * in_group * team,
-        team=team,
-        groups=groups,
-        producers=min(SEARCHED_WARPS, teams.producers) if teams.copies != "bulk" else not own,
-        depth=CHUNKS if teams.keeps_row else 2,
-    )
-
-
 def _prove(teams: Teams) -> _Tried:
     lemmas = prove_stream(teams) if isinstance(teams, Stream) else prove_team(teams)
     return _Tried(lemmas=len(lemmas))
 
 
 def _search(teams: Teams) -> _Tried:
-    if isinstance(teams, Stream):
-        programs = teams.programs(_units(teams))
-    else:
-        programs = teams.alike([CHUNKS])
-    outcome = explore_stream(teams, programs)
+    outcome = search(teams)
     return _Tried(fault=str(outcome)) if isinstance(outcome, Fault) else _Tried(states=outcome)
-
-
-def _units(stream: Stream) -> list[StreamUnit]:
-    """Units that go round the rings of all groups but the last, which ends a round earlier."""
-    if not stream.chunked:
-        rounds = stream.depth + 1
-        rows = max(1, stream.group_warps // stream.team)
-        whole = [StreamUnit(rows, (CHUNK * rows,))] * (rounds * stream.groups - 1)
-        return [*whole[:-1], StreamUnit(1, (CHUNK,))]
-    chunks = (CHUNK,) * CHUNKS
-    unit = StreamUnit(1, chunks * 2 if stream.hold == "reload" else chunks)
-    return [unit] * (stream.groups + 1 if stream.groups > 1 else 2)

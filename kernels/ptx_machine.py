@@ -10,8 +10,8 @@ Opaque are floats (but for parameters and constants, which may be compared), wha
 from memory, results of atomics and registers never written; an integer computed from an opaque
 one is opaque, and so is what a branch with an opaque predicate leaves out or not, where that is
 arithmetic alone. Any other branch, predicate or operand of an event that is opaque is a PtxError,
-never a guess; so is an unknown instruction, even one that is never reached. What else is wrong with an
-instruction shows when it is reached.
+never a guess; so is an unknown instruction, even one that is never reached. What else is wrong
+with an instruction shows when it is reached.
 
 An instruction for whole warps (``.sync``) runs once all 32 lanes of a warp are at it; where some
 never come it is a PtxError.
@@ -165,8 +165,7 @@ class Machine:
         values, known = self._registers.row(guard)
         if not known[lanes].all():
             self._skip(decoded, lanes & ~known)
-            return lanes & (~known | (values != int(decoded.instruction.negated)))
-        active: Lanes = lanes & (values != int(decoded.instruction.negated))
+        active: Lanes = lanes & (~known | (values != int(decoded.instruction.negated)))
         if decoded.whole_warp:
             by_warp = active.reshape(-1, WARP)
             if (by_warp.any(axis=1) != by_warp.all(axis=1)).any():

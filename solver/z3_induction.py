@@ -1,4 +1,4 @@
-"""Induction with Z3 over the steps of a protocol: what the proofs of all kernels' barriers share."""
+"""Induction with Z3 over the steps of a protocol: what the proofs of all kernels share."""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ class _Block:
 
     def at_full(self, w: tuple[int, int]) -> Any:
         """Whether a consumer waits for its next chunk."""
-        return z3.And(
-            z3.Not(self.meets[w]), z3.Not(self.loads[w]), self.read[w] < self.total[w[0]]
-        )
+        return z3.And(z3.Not(self.meets[w]), z3.Not(self.loads[w]), self.read[w] < self.total[w[0]])
 
     def finished(self, w: tuple[int, int]) -> Any:
         return z3.And(
@@ -96,7 +94,7 @@ class _Block:
             yield from self._consumer(w)
         for x in self.loaders:
             yield from self._own(x) if self.own else self._producer(x)
-        # Warps of a team that are alike may be told apart by how far they are, and so may producers.
+        # Warps of a team that are alike may be told apart by how far they are; so may producers.
         for w in self.warps:
             for z in self.team(w):
                 if z[1] == w[1] + 1 and (w[1] in self.loaders) == (z[1] in self.loaders):
@@ -230,7 +228,8 @@ def prove_team(teams: Teams) -> tuple[Lemma, ...]:
     context = z3.Context()
     warps = range(teams.team)
     wrote, came, left, read = (
-        [z3.Int(f"{name}_{w}", context) for w in warps] for name in ("wrote", "came", "left", "read")
+        [z3.Int(f"{name}_{w}", context) for w in warps]
+        for name in ("wrote", "came", "left", "read")
     )
     phase = z3.Int("phase", context)
     here = z3.Sum(*(each - phase for each in came))
@@ -251,9 +250,7 @@ def prove_team(teams: Teams) -> tuple[Lemma, ...]:
             )
             for back in range(1, LINES + 1)
         )
-        writes = Step(
-            f"warp{w} writes", number == mine, z3.And(*earlier), {number: number + 1}
-        )
+        writes = Step(f"warp{w} writes", number == mine, z3.And(*earlier), {number: number + 1})
         ends = here + 1 == teams.team
         comes = Step(
             f"warp{w} comes",
@@ -281,7 +278,7 @@ def _prove_ids(context: z3.Context, stream: Stream) -> Lemma:
     """No two uses of a named barrier are the same one, nor the whole block's."""
     slots, one, other, team = z3.Ints("slots one other team", context)
     teams = stream.warps // stream.team if stream.team > 1 else 0
-    within = z3.And(0 <= one, one < slots, 0 <= other, other < slots)
+    within = z3.And(one >= 0, one < slots, other >= 0, other < slots)
     distinct = [z3.BoolVal(True, context)]
     if stream.named:
         full, empty = stream.full_id(one), stream.empty_id(one)
@@ -291,6 +288,6 @@ def _prove_ids(context: z3.Context, stream: Stream) -> Lemma:
         if teams:
             own = stream.team_id(team)
             apart = z3.And(own > 0, own != full, own != empty)
-            distinct += [z3.Implies(z3.And(0 <= team, team < teams), apart)]
+            distinct += [z3.Implies(z3.And(team >= 0, team < teams), apart)]
     prove(context, "ids", z3.Implies(within, z3.And(*distinct)))
     return Lemma("ids", "every team and every slot has named barriers of its own")

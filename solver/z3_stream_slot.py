@@ -9,6 +9,7 @@ warp count together: a phase that takes them all does not end between them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import z3
@@ -33,9 +34,11 @@ def prove_slot(context: z3.Context, stream: Stream, group: int = 0) -> Iterator[
     for step in slot.steps():
         step.prove(context, invariant)
     yield from LEMMAS
-    if stream.named:
+    if isinstance(slot, _Named):
         prove(context, "slot, left over", z3.Implies(invariant, slot.ends_even()))
-        yield Lemma("left over", "nobody has arrived at a named barrier for a phase that never ends")
+        yield Lemma(
+            "left over", "nobody has arrived at a named barrier for a phase that never ends"
+        )
 
 
 class _Slot:
@@ -86,7 +89,9 @@ class _Slot:
             return
         storing, has_it = self.storing[y], self.freed[y] < self.read[y]
         true = z3.BoolVal(True, self.context)
-        yield Step(f"consumer{y} stores", z3.And(has_it, storing == 0), true, {storing: storing + 1})
+        yield Step(
+            f"consumer{y} stores", z3.And(has_it, storing == 0), true, {storing: storing + 1}
+        )
         yield Step(f"consumer{y}'s store has read", storing == 1, true, {storing: storing - 1})
 
     def may_free(self, y: int) -> z3.BoolRef:
@@ -120,7 +125,7 @@ class _Mbarriers(_Slot):
         for x in self.loaders:
             arrived, landed = self.arrived[x], self.landed[x]
             order = self._in_order(x)
-            parts += [low <= high for low, high in zip(order, order[1:], strict=False)]
+            parts += [low <= high for low, high in pairwise(order)]
             parts += [self.claimed[x] <= self._ready(x) + 1]
             parts += [self.full <= at for at in (arrived, landed)]
             parts += [at <= self.full + 1 for at in (arrived, landed)]
@@ -174,9 +179,7 @@ class _Mbarriers(_Slot):
         claimed = self.claimed[x]
         return Step(
             f"loader{x} waits",
-            z3.And(
-                claimed == self._ready(x), self.empty % 2 != self.stream.freed_parity(claimed)
-            ),
+            z3.And(claimed == self._ready(x), self.empty % 2 != self.stream.freed_parity(claimed)),
             z3.And(claimed == self.empty, self.full == claimed, self.given_back(claimed)),
             {claimed: claimed + 1},
         )
@@ -328,8 +331,9 @@ class _Named(_Slot):
         yield from self.stores(y)
         again = self.stream.gives_back(freed + 1 < self.total)
         again = z3.BoolVal(again, self.context) if isinstance(again, bool) else again
-        gives = self._comes(f"consumer{y} gives back", self.may_free(y), self.gave[y], full=False,
-                            more=again)
+        gives = self._comes(
+            f"consumer{y} gives back", self.may_free(y), self.gave[y], full=False, more=again
+        )
         yield Step(gives.name, gives.guard, gives.safe, {**gives.after, freed: freed + 1})
 
     def ends_even(self) -> z3.BoolRef:

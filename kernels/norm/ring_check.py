@@ -69,9 +69,11 @@ def check_launch(entry: Entry, launch: NormLaunch) -> Mismatch | None:
     """
     teams = described(launch)
     expected = programs_of(teams, launch)
-    found = read(entry, launch)
+    found, elsewhere = read(entry, launch)
     aligned, difference = _aligned(found, expected)
     if difference is None:
+        if elsewhere is not None:
+            raise elsewhere
         return None
     where, should, is_ = difference
     try:
@@ -93,19 +95,21 @@ def programs_of(teams: Teams, launch: NormLaunch) -> dict[str, Program]:
     return teams.alike(rows)
 
 
-def read(entry: Entry, launch: NormLaunch) -> dict[str, Program]:
-    """Every warp's steps that the description has, by name. Raises PtxError."""
+def read(entry: Entry, launch: NormLaunch) -> tuple[dict[str, Program], PtxError | None]:
+    """Every warp's steps that the description has, by name, and the first access whose bytes are
+    not where they belong. Raises PtxError."""
     observer = NormObserver(launch)
     plan = launch.plan
     block = Launch(launch.block, plan.grid, plan.threads, plan.smem_bytes, (observer.arguments,))
     Machine(entry, block, observer).run()
     producers = plan.config.producers
-    return {
+    programs = {
         f"producer{warp}" if warp < producers else f"consumer{warp - producers}": tuple(
             step for step in steps if not isinstance(step.op, ASIDE)
         )
         for warp, steps in enumerate(observer.finish())
     }
+    return programs, observer.elsewhere
 
 
 def _aligned(

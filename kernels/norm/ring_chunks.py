@@ -12,7 +12,6 @@ QUAD = 16  # bytes of an access to a slot
 Offsets = npt.NDArray[np.int64]
 
 
-
 class Chunks:
     """What becomes of each 16 bytes of each chunk of a group, in the order in which they come;
     of y, by row. Methods raise PtxError, in the words of the access, for one that is not the
@@ -60,7 +59,9 @@ class Chunks:
             )
         np.add.at(self.filled[group][chunk], offsets // QUAD, 1)
 
-    def read_at(self, group: int, chunk: int, offsets: Offsets, threads: Offsets, what: str) -> None:
+    def read_at(
+        self, group: int, chunk: int, offsets: Offsets, threads: Offsets, what: str
+    ) -> None:
         """Threads read 16 bytes each of a slot."""
         self._require_inside(group, chunk, offsets, what)
         np.add.at(self.read[group][chunk], offsets // QUAD, 1)
@@ -81,14 +82,18 @@ class Chunks:
 
     @staticmethod
     def _outside(own: range, offsets: Offsets) -> npt.NDArray[np.bool_]:
-        return (offsets % QUAD != 0) | (offsets < 0) | (offsets + QUAD > len(own))
+        wrong: npt.NDArray[np.bool_]
+        wrong = (offsets % QUAD != 0) | (offsets < 0) | (offsets + QUAD > len(own))
+        return wrong
 
     def stored(self, warp_team: int, starts: Offsets, size: int, what: str) -> None:
         """A team's warp stores ``size`` bytes each of y, at these places."""
         rows = starts // self._row_bytes
         for row in np.unique(rows).tolist():
             if self._teams.get(row) != warp_team:
-                raise PtxError(f"{what}: team {warp_team} stores to row {row}, which is not its own")
+                raise PtxError(
+                    f"{what}: team {warp_team} stores to row {row}, which is not its own"
+                )
         for at in range(0, size, self._unit):
             np.add.at(self._done, (starts + at) // self._unit, 1)
 

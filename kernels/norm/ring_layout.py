@@ -15,8 +15,8 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class NormLayout:
-    """In bytes from the start: ``slots`` of ``slot_bytes``; for each its full and its empty mbarrier,
-    where there are any; for each team two lines of a float for each of its warps."""
+    """In bytes from the start: ``slots`` of ``slot_bytes``; for each its full and its empty
+    mbarrier, where there are any; for each team two lines of a float for each of its warps."""
 
     slots: int
     slot_bytes: int

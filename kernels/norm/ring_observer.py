@@ -6,7 +6,9 @@ alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +61,9 @@ _Ints = npt.NDArray[np.int64]
 
 
 class NormObserver:
-    """Collects each warp's steps of a launch's block. ``arguments`` is the launch's one parameter."""
+    """Collects each warp's steps of a launch's block. ``arguments`` is the launch's one parameter;
+    ``elsewhere`` is the first access whose bytes are not where they belong, which does not keep the
+    steps from being told."""
 
     def __init__(self, launch: NormLaunch) -> None:
         plan = launch.plan
@@ -70,12 +74,13 @@ class NormObserver:
         self._ring = described_ if isinstance(described_, Stream) else None
         self._groups = plan.config.groups
         self._chunks = Chunks(launch, self._groups)
-        self._of_warp = [self._fills_of(warp) for warp in range(plan.config.warps)]
-        # How many chunks each warp has filled and waited for, the latest of each slot, and for each
-        # thread of a producer the bytes of x that it holds and how often it has taken some of a sum.
-        self._filled = [0] * plan.config.warps
-        self._begun = [0] * plan.config.warps
+        self.elsewhere: PtxError | None = None
+        # How often each warp has waited for each slot to be given back, the latest chunk that it
+        # has waited for in each, and how many in all.
+        self._claimed: list[Counter[int]] = [Counter() for _ in range(plan.config.warps)]
         self._latest: list[dict[int, int]] = [{} for _ in range(plan.config.warps)]
+        self._begun = [0] * plan.config.warps
+        # For each thread: the bytes of x that it holds, and how many parts of sums it has taken.
         self._held: list[list[int]] = [[] for _ in range(plan.threads)]
         self._parts = np.zeros(plan.threads, np.int64)
         self.arguments = plan.arguments(X_BASE, SCALE_BASE, SHIFT_BASE, Y_BASE).tobytes()
@@ -83,17 +88,17 @@ class NormObserver:
         self._handlers: dict[str, Handler] = {
             "mbarrier.init.shared::cta.b64": each(self._init),
             TRY_WAIT: self._wait,
-            "mbarrier.arrive.shared.b64": self._arrive,
+            "mbarrier.arrive.shared.b64": each(self._arrive),
             "mbarrier.arrive.expect_tx.shared::cta.b64": each(self._expect),
-            ARRIVE_LOADED: self._arrive_loaded,
+            ARRIVE_LOADED: each(self._arrive_loaded),
             "fence.mbarrier_init.release.cluster": each(_fence),
             "fence.proxy.async.shared::cta": each(_fence),
             "bar.sync": self._sync,
-            "bar.arrive": self._sync_arrive,
+            "bar.arrive": each(self._sync_arrive),
             "bar.warp.sync": each(lambda event, mask: WarpBarrier()),
-            LOAD_BULK: self._load,
+            LOAD_BULK: self._load_bulk,
             LOAD_ASYNC: self._load_async,
-            STORE_BULK: self._store,
+            STORE_BULK: self._store_bulk,
             "cp.async.bulk.commit_group": each(lambda event: StoreCommit()),
             "cp.async.bulk.wait_group.read": each(lambda event, n: StoreWait(n)),
             "setmaxnreg.inc.sync.aligned.u32": each(lambda _, n: SetRegisters(n, True)),
@@ -118,12 +123,17 @@ class NormObserver:
         return None
 
     def finish(self) -> list[Program]:
-        """Each warp's steps after the run. Raises PtxError where some bytes were left out."""
+        """Each warp's steps after the run; what was left out is told in ``elsewhere``."""
+        programs = self._collector.programs()
+        with self._noted():
+            self._require_all(programs)
+        return programs
+
+    def _require_all(self, programs: list[Program]) -> None:
         if self._ring is not None:
             self._chunks.require_all(bulk_stores=self._ring.bulk_stores)
         else:
             self._chunks.require_rows()
-        programs = self._collector.programs()
         for thread, parts in enumerate(self._parts.tolist()):
             steps = programs[thread // WARP]
             sums = sum(isinstance(s.op, ReadScratch) and thread % WARP in s for s in steps)
@@ -131,29 +141,26 @@ class NormObserver:
                 raise PtxError(f"thread {thread} takes {parts} parts of {sums} sums")
         if any(self._held):
             raise PtxError("some of x is loaded and put into no slot")
-        return programs
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Keeps the first error of what is where."""
+        try:
+            yield
+        except PtxError as error:
+            self.elsewhere = self.elsewhere or error
 
     # ---- who fills and reads what
 
-    def _fills_of(self, warp: int) -> list[tuple[int, int]]:
-        """(group, chunk) of all that a warp helps to fill, in order."""
-        ring, own = self._ring, self._chunks.of_group
-        if ring is None:
-            return []
-        consumer = warp - ring.producers
-        if consumer >= 0 and not ring.producers:
-            group, number = divmod(consumer, ring.group_warps)
-            return [(group, k) for k in range(len(own[group]) if number < ring.loaders else 0)]
-        if not 0 <= warp < ring.loaders or consumer >= 0:
-            return []
-        most = max(map(len, own))
-        return [(g, k) for k in range(most) for g in range(len(own)) if k < len(own[g])]
-
-    def _next_fill(self, event: Event, warp: int) -> tuple[int, int]:
-        done, all_ = self._filled[warp], self._of_warp[warp]
-        if done == len(all_):
-            raise PtxError(f"{event.instruction}: warp {warp} has nothing more to fill")
-        return all_[done]
+    def _next_fill(self, event: Event, warp: int, slot: int) -> tuple[int, int]:
+        """(group, chunk) that a warp fills a slot with, after so many waits for it."""
+        assert self._ring is not None
+        group, number = divmod(slot, self._ring.depth)
+        visit = self._claimed[warp][slot] - (0 if self._ring.named else 1)
+        chunk = visit * self._ring.depth + number
+        if not 0 <= chunk < len(self._chunks.of_group[group]):
+            raise PtxError(f"{event.instruction}: warp {warp} has nothing to fill slot {slot} with")
+        return group, chunk
 
     def _consumer(self, event: Event, warp: int) -> int:
         consumer = warp - self._plan.config.producers
@@ -187,19 +194,17 @@ class NormObserver:
                 raise PtxError(f"{event.instruction}: a parity of {parity}")
             barrier = self._barrier(event, address)
             self._collector.add(warp, Wait(barrier, parity), lanes)
-            if barrier.startswith("full["):
-                self._begin(event, warp, int(barrier[5:-1]))
+            side, _, slot = barrier[:-1].partition("[")
+            if side == "full":
+                self._begin(event, warp, int(slot))
+            else:
+                self._claimed[warp][int(slot)] += 1
 
-    def _arrive(self, event: Event) -> None:
-        for warp, lanes, (address,) in by_value(event):
-            barrier = self._barrier(event, address)
-            self._collector.add(warp, Arrive(barrier), lanes)
-            self._filled[warp] += barrier.startswith("full[")
+    def _arrive(self, event: Event, address: int) -> Op:
+        return Arrive(self._barrier(event, address))
 
-    def _arrive_loaded(self, event: Event) -> None:
-        for warp, lanes, (address,) in by_value(event):
-            self._collector.add(warp, ArriveLoaded(self._barrier(event, address)), lanes)
-            self._filled[warp] += 1
+    def _arrive_loaded(self, event: Event, address: int) -> Op:
+        return ArriveLoaded(self._barrier(event, address))
 
     def _expect(self, event: Event, address: int, tx_bytes: int) -> Op:
         return Arrive(self._barrier(event, address), tx_bytes)
@@ -212,24 +217,18 @@ class NormObserver:
 
     def _sync(self, event: Event) -> None:
         for warp, lanes, (number, *threads) in by_value(event):
-            warps = self._warps(event, *threads or [None])
+            warps = self._warps(event, threads[0] if threads else None)
             self._collector.add(warp, Sync(number, warps), lanes)
-            if (slot := self._named("full", number)) is not None:
-                self._begin(event, warp, slot)
+            if self._ring is None or not self._ring.named:
+                continue
+            for slot in range(self._ring.slots):
+                if number == self._ring.full_id(slot):
+                    self._begin(event, warp, slot)
+                elif number == self._ring.empty_id(slot):
+                    self._claimed[warp][slot] += 1
 
-    def _sync_arrive(self, event: Event) -> None:
-        for warp, lanes, (number, threads) in by_value(event):
-            warps = self._warps(event, threads)
-            self._collector.add(warp, SyncArrive(number, warps), lanes)
-            self._filled[warp] += self._named("full", number) is not None
-
-    def _named(self, side: str, number: int) -> int | None:
-        """The slot whose full or empty barrier is the named one of this number."""
-        ring = self._ring
-        if ring is None or not ring.named:
-            return None
-        of = ring.full_id if side == "full" else ring.empty_id
-        return next((slot for slot in range(ring.slots) if of(slot) == number), None)
+    def _sync_arrive(self, event: Event, number: int, threads: int) -> Op:
+        return SyncArrive(number, self._warps(event, threads))
 
     # ---- slots
 
@@ -248,25 +247,25 @@ class NormObserver:
         first = int(event.values[0][event.lanes][0])
         return self._layout.place(first - SHARED_BASE) is not None
 
-    def _load(self, event: Event) -> None:
+    def _load_bulk(self, event: Event) -> None:
         for warp, lanes, (to, source, size, barrier) in by_value(event):
-            group, chunk = self._next_fill(event, warp)
-            assert self._ring is not None
-            slot = self._ring.slot(group, chunk)
-            if to - SHARED_BASE != slot * self._layout.slot_bytes:
-                raise outside(event, to, f"the start of slot {slot}, where the chunk goes")
-            if size != len(self._chunks.of_group[group][chunk]):
-                raise PtxError(f"{event.instruction}: brings {size} bytes of a chunk of another size")
+            self._collector.add(warp, self._load(event, warp, to, source, size, barrier), lanes)
+
+    def _load(self, event: Event, warp: int, to: int, source: int, size: int, barrier: int) -> Op:
+        place = self._layout.place(to - SHARED_BASE)
+        if place is None:
+            raise outside(event, to, "a slot")
+        slot, within = place
+        with self._noted():
+            group, chunk = self._next_fill(event, warp, slot)
             at = np.arange(0, size, QUAD)
-            self._chunks.fill(group, chunk, at, source - X_BASE + at, str(event.instruction))
-            self._collector.add(warp, Load(slot, self._barrier(event, barrier), size), lanes)
-            self._filled[warp] += 1
+            self._chunks.fill(
+                group, chunk, within + at, source - X_BASE + at, str(event.instruction)
+            )
+        return Load(slot, self._barrier(event, barrier), size)
 
     def _fill(self, event: Event, warp: int, slot: int, offsets: _Ints, sources: _Ints) -> None:
-        group, chunk = self._next_fill(event, warp)
-        assert self._ring is not None
-        if slot != self._ring.slot(group, chunk):
-            raise PtxError(f"{event.instruction}: fills slot {slot} with another's chunk")
+        group, chunk = self._next_fill(event, warp, slot)
         self._chunks.fill(group, chunk, offsets, sources, str(event.instruction))
 
     def _load_async(self, event: Event) -> None:
@@ -274,7 +273,8 @@ class NormObserver:
             if (event.values[2][threads] != QUAD).any():
                 raise PtxError(f"{event.instruction}: copies other than {QUAD} bytes")
             sources = event.values[1][threads].astype(np.int64) - X_BASE
-            self._fill(event, warp, slot, offsets, sources)
+            with self._noted():
+                self._fill(event, warp, slot, offsets, sources)
             self._collector.add(warp, CopyAsync(slot), lanes)
 
     def _slot(self, event: Event, *, loads: bool) -> None:
@@ -284,12 +284,14 @@ class NormObserver:
                 if loads or not all(self._held[thread] for thread in threads):
                     raise PtxError(f"{what}: a producer has nothing to put into slot {slot}")
                 sources = np.array([self._held[thread].pop(0) for thread in threads])
-                self._fill(event, warp, slot, offsets, sources)
+                with self._noted():
+                    self._fill(event, warp, slot, offsets, sources)
                 self._collector.add(warp, WriteSlot(slot), lanes)
                 continue
-            group, chunk = self._current(event, warp, slot)
-            does = self._chunks.read_at if loads else self._chunks.put_at
-            does(group, chunk, offsets, threads, what)
+            with self._noted():
+                group, chunk = self._current(event, warp, slot)
+                does = self._chunks.read_at if loads else self._chunks.put_at
+                does(group, chunk, offsets, threads, what)
             self._collector.add(warp, ReadSlot(slot) if loads else Rewrite(slot), lanes)
 
     def _current(self, event: Event, warp: int, slot: int) -> tuple[int, int]:
@@ -300,18 +302,22 @@ class NormObserver:
             raise PtxError(f"{event.instruction}: warp {warp} has not waited for slot {slot}")
         return group, self._latest[warp][slot]
 
-    def _store(self, event: Event) -> None:
+    def _store_bulk(self, event: Event) -> None:
         for warp, lanes, (to, source, size) in by_value(event):
-            place = self._layout.place(source - SHARED_BASE)
-            if place is None:
-                raise outside(event, source, "a slot")
-            slot, within = place
+            self._collector.add(warp, self._store(event, warp, to, source, size), lanes)
+
+    def _store(self, event: Event, warp: int, to: int, source: int, size: int) -> Op:
+        place = self._layout.place(source - SHARED_BASE)
+        if place is None:
+            raise outside(event, source, "a slot")
+        slot, within = place
+        with self._noted():
             group, chunk = self._current(event, warp, slot)
             start = self._chunks.of_group[group][chunk].start + within
             if to - Y_BASE != start:
                 raise PtxError(f"{event.instruction}: byte {start} of x goes to {to - Y_BASE} of y")
             self._to_y(event, warp, np.arange(start, start + size, QUAD), QUAD)
-            self._collector.add(warp, StoreSlot(slot), lanes)
+        return StoreSlot(slot)
 
     # ---- scratch and memory
 
@@ -338,7 +344,11 @@ class NormObserver:
         if not loads:
             for warp, _, _ in by_value(Event(event.instruction, lanes, ())):
                 mine = lanes & (np.arange(len(lanes)) // WARP == warp)
-                self._to_y(event, warp, event.values[0].astype(np.int64)[mine] - Y_BASE, size)
+                starts = event.values[0].astype(np.int64)[mine] - Y_BASE
+                if not ((starts >= 0) & (starts < problem.rows * problem.row_bytes)).all():
+                    raise outside(event, int(starts[0]) + Y_BASE, "y")
+                with self._noted():
+                    self._to_y(event, warp, starts, size)
             return
         for base in (SCALE_BASE, SHIFT_BASE):
             inside = (addresses >= base) & (addresses + size <= base + problem.row_bytes)
@@ -352,7 +362,9 @@ class NormObserver:
         if self._ring is not None:
             if self._plan.config.copies != "vector" or size != QUAD:
                 raise PtxError(f"{event.instruction}: loads x past the ring")
-            for thread, offset in zip(np.flatnonzero(lanes).tolist(), offsets.tolist(), strict=True):
+            for thread, offset in zip(
+                np.flatnonzero(lanes).tolist(), offsets.tolist(), strict=True
+            ):
                 self._held[thread].append(offset)
 
     def _to_y(self, event: Event, warp: int, starts: _Ints, size: int) -> None:

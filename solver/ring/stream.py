@@ -260,9 +260,9 @@ class Stream(Teams):
         for chunk in range(max(map(len, chunks), default=0)):
             for group, sizes in enumerate(chunks):
                 if chunk < len(sizes):
-                    yield from self.fill(group, chunk, sizes[chunk])
+                    yield from self.fill(warp, group, chunk, sizes[chunk])
 
-    def fill(self, group: int, chunk: int, size: int) -> Iterator[Step]:
+    def fill(self, loader: int, group: int, chunk: int, size: int) -> Iterator[Step]:
         """What a loading warp does for a chunk of a group."""
         slot, visit = self.slot(group, chunk), self.visit(group, chunk)
         full, empty = f"full[{slot}]", f"empty[{slot}]"
@@ -275,15 +275,17 @@ class Stream(Teams):
             yield Step(ASYNC_FENCE, 1)
             yield Step(Arrive(full, size), 1)
             yield Step(Load(slot, full, size), 1)
-        elif self.copies == "async":
-            yield Step(CopyAsync(slot))
-            yield Step(ArriveLoaded(full))
-        else:
-            yield Step(WriteSlot(slot))
-            if self.named:
-                yield Step(SyncArrive(self.full_id(slot), self.named_warps))
-            else:
-                yield Step(Arrive(full), 1)
+            return
+        yield Step(CopyAsync(slot) if self.copies == "async" else WriteSlot(slot))
+        if self.arrives(loader):
+            yield self._says_full(slot)
+
+    def _says_full(self, slot: int) -> Step:
+        if self.copies == "async":
+            return Step(ArriveLoaded(f"full[{slot}]"))
+        if self.named:
+            return Step(SyncArrive(self.full_id(slot), self.named_warps))
+        return Step(Arrive(f"full[{slot}]"), 1)
 
     def _consume(self, warp: int, of_group: Sequence[Sequence[StreamUnit]]) -> Iterator[Step]:
         group = warp // self.group_warps
@@ -392,4 +394,5 @@ class _Consumer:
         if chunk < len(self._sizes):
             self._loaded += 1
             if self._number < self._stream.loaders:
-                yield from self._stream.fill(self._group, chunk, self._sizes[chunk])
+                size = self._sizes[chunk]
+                yield from self._stream.fill(self._number, self._group, chunk, size)

@@ -97,9 +97,17 @@ _Key = tuple[str, int]
 
 class StreamMachine:
     """Groups of warps over a block's barriers, slots and scratch; ``full_ids`` are the named
-    barriers that tell of full slots."""
+    barriers that tell of full slots; ``every_order`` plays also the orders of arrivals that show
+    nothing new."""
 
-    def __init__(self, groups: Sequence[StreamWarps], full_ids: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        groups: Sequence[StreamWarps],
+        full_ids: Mapping[int, int],
+        *,
+        every_order: bool = False,
+    ) -> None:
+        self._every_order = every_order
         self._groups = groups
         self._full_ids = full_ids
         ops = [step.op for group in groups for step in group.steps]
@@ -172,7 +180,9 @@ class StreamMachine:
             if isinstance(op, Rewrite):
                 seen["put", op.slot] += 1
             if op == ASYNC_FENCE:
-                seen |= Counter({("fenced", s): n for (name, s), n in seen.items() if name == "put"})
+                seen |= Counter(
+                    {("fenced", s): n for (name, s), n in seen.items() if name == "put"}
+                )
             found.append(Counter(seen))
         return found
 
@@ -205,7 +215,7 @@ class StreamMachine:
 
     def _at_once(self, state: StreamState) -> Moved | None:
         """A step that commutes with all that the others can do before it."""
-        for i in range(len(self._groups)):
+        for i in range(0 if self._every_order else len(self._groups)):
             step = self._played(state, i)
             if step is None or state.waiting[i]:
                 continue
@@ -452,11 +462,13 @@ def _next_played(steps: Program) -> list[int]:
     return following
 
 
-def explore_stream(stream: Teams, programs: Programs, *, lumped: bool = False) -> Fault | int:
+def explore_stream(
+    stream: Teams, programs: Programs, *, lumped: bool = False, every_order: bool = False
+) -> Fault | int:
     """The first fault in any order of a block's programs, or the number of states.
 
-    ``lumped``: warps of a team or role that do the same walk in step, but for the first. Raises
-    TooManyStates.
+    ``lumped``: warps of a team or role that do the same walk in step, but for the first;
+    ``every_order`` as for ``StreamMachine``. Raises TooManyStates.
     """
     groups: list[StreamWarps] = []
     alike = 0
@@ -473,5 +485,4 @@ def explore_stream(stream: Teams, programs: Programs, *, lumped: bool = False) -
     full_ids = {}
     if isinstance(stream, Stream) and stream.named:
         full_ids = {stream.full_id(slot): slot for slot in range(stream.slots)}
-    return search(StreamMachine(groups, full_ids))
-
+    return search(StreamMachine(groups, full_ids, every_order=every_order))

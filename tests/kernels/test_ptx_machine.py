@@ -470,7 +470,7 @@ MMA = (
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("setp.eq.s32 %p1, %r1, 0; @%p1 bra $END; fence.acq_rel.gpu; $END:", "predicate depends on an opaque value"),
+        (f"setp.eq.s32 %p1, %r1, 0; @%p1 bra $END; {SHOW} $END:", "predicate depends on an opaque"),
         ("@%p1 bar.sync 0;", "predicate depends on an opaque value"),
         ("bar.sync %r1;", "depends on an opaque value"),
         (
