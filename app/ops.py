@@ -30,12 +30,14 @@ NORM = norm_activation.NAME
 class Op:
     """What is asked of the problems of one name.
 
-    ``problem`` and ``config`` are made from the members of an answer. ``kernel_id`` takes (problem,
-    configuration, device) and is None where the model has no kernel; the others say a problem, and
-    the members of a configuration, in words.
+    ``inputs`` are what a warm launch finds in the L2, in words. ``problem`` and ``config`` are made
+    from the members of an answer. ``kernel_id`` takes (problem, configuration, device) and is None
+    where the model has no kernel; the others say a problem, and the members of a configuration, in
+    words.
     """
 
     name: str
+    inputs: str
     problem: Callable[..., Any]
     config: Callable[[dict[str, Any]], Any]
     kernel_id: Callable[[Any, Any, str], str | None]
@@ -52,6 +54,7 @@ OPS: Mapping[str, Op] = MappingProxyType(
     {
         GEMM: Op(
             GEMM,
+            "A and B",
             Problem,
             Config.from_dict,
             lambda problem, config, device: (
@@ -62,6 +65,7 @@ OPS: Mapping[str, Op] = MappingProxyType(
         ),
         NORM: Op(
             NORM,
+            "x",
             NormProblem,
             NormConfig.from_dict,
             lambda problem, config, device: norm_kernel_id(

@@ -8,18 +8,21 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import RootModel, ValidationError
 
 from app.errors import EnvironmentLacks
 from app.host import detect_host
 from app.schemas.faults import describe
-from app.schemas.questions import ConfigRequest, OptimizeRequest
+from app.schemas.norm_questions import NormConfigRequest
+from app.schemas.ops import AnyOptimize, members
+from app.schemas.questions import ConfigRequest
 from app.strict_json import Refused, load
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidInput
-from solver.question import Question
+from solver.families.norm_activation import NormConfig
+from solver.question import NormQuestion, Question
 
 
 def read_json(field: str, path: Path) -> Any:
@@ -46,40 +49,55 @@ def _parse(field: str, text: str, must: str) -> Any:
 
 
 def config_of(text: str) -> Config:
-    """A configuration from JSON text or, after an @, from a file; of an answer, its `config`.
+    """A product's configuration from JSON text or, after an @, from a file; of an answer, its
+    `config`.
 
     Raises IllegalConfig naming the field that is wrong.
     """
+    return _config(text, ConfigRequest).config()
+
+
+def norm_config_of(text: str) -> NormConfig:
+    """The same of norm_activation."""
+    return _config(text, NormConfigRequest).config()
+
+
+Shape = TypeVar("Shape", ConfigRequest, NormConfigRequest)
+
+
+def _config(text: str, model: type[Shape]) -> Shape:
     values = given("config", text)
     if isinstance(values, dict) and isinstance(values.get("config"), dict):
         values = values["config"]
     try:
-        return ConfigRequest.model_validate(values).config()
+        return model.model_validate(values)
     except ValidationError as error:
-        field, message = describe(error.errors()[0], ConfigRequest)
+        field, message = describe(error.errors()[0], model)
         if field == "body":
             raise InvalidInput("config", message) from None
         raise IllegalConfig(field, message) from None
 
 
-def question_of(arguments: argparse.Namespace) -> Question:
+def question_of(arguments: argparse.Namespace) -> Question | NormQuestion:
     """The question that the arguments ask: the one that the same members over HTTP are.
 
     Raises InvalidInput naming the field that is wrong.
     """
-    values = {
-        name: value
-        for name in OptimizeRequest.model_fields
-        if (value := getattr(arguments, name, None)) is not None
-    }
+    values = request_values(arguments, AnyOptimize)
     for name in ("objective", "constraints"):
         if name in values:
             values[name] = given(name, values[name])
     try:
-        request = OptimizeRequest.model_validate(values)
+        request = AnyOptimize.model_validate(values).root
     except ValidationError as error:
-        raise InvalidInput(*describe(error.errors()[0], OptimizeRequest)) from None
+        raise InvalidInput(*describe(error.errors()[0], AnyOptimize)) from None
     return request.question(detect_host().device if request.device is None else request.device)
+
+
+def request_values(arguments: argparse.Namespace, union: type[RootModel[Any]]) -> dict[str, Any]:
+    """The arguments that are members of one of a union's requests, where they were given."""
+    names = {name: None for model in members(union).values() for name in model.model_fields}
+    return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
 
 
 def write_json(path: Path, document: Any) -> None:
