@@ -97,11 +97,13 @@ def simulate(
     )
 
 
-def choose(problem: Problem, config: Config | None, device: str) -> dict[str, Any]:
+def choose(
+    problem: Problem, config: Config | None, device: str, cache: str = "cold"
+) -> dict[str, Any]:
     """The body of an answer for a configuration, else for the pick; it is legal either way."""
     if config is None:
-        return optimize(Question(problem, device=device, proof="none"))[0]
-    return simulate(problem, config, device, "calibrated")
+        return optimize(Question(problem, device=device, proof="none", cache=cache))[0]
+    return simulate(problem, config, device, "calibrated", cache=cache)
 
 
 def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:

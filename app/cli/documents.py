@@ -15,13 +15,12 @@ from pydantic import RootModel, ValidationError
 from app.errors import EnvironmentLacks
 from app.host import detect_host
 from app.schemas.faults import describe
-from app.schemas.norm_questions import NormConfigRequest
-from app.schemas.ops import AnyOptimize, members
-from app.schemas.questions import ConfigRequest
+from app.schemas.norm_questions import NormVerificationRequest
+from app.schemas.ops import AnyOptimize, AnyVerification, members
+from app.schemas.questions import ConfigRequest, VerificationRequest
 from app.strict_json import Refused, load
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidInput
-from solver.families.norm_activation import NormConfig
 from solver.question import NormQuestion, Question
 
 
@@ -54,28 +53,21 @@ def config_of(text: str) -> Config:
 
     Raises IllegalConfig naming the field that is wrong.
     """
-    return _config(text, ConfigRequest).config()
-
-
-def norm_config_of(text: str) -> NormConfig:
-    """The same of norm_activation."""
-    return _config(text, NormConfigRequest).config()
-
-
-Shape = TypeVar("Shape", ConfigRequest, NormConfigRequest)
-
-
-def _config(text: str, model: type[Shape]) -> Shape:
-    values = given("config", text)
-    if isinstance(values, dict) and isinstance(values.get("config"), dict):
-        values = values["config"]
     try:
-        return model.model_validate(values)
+        return ConfigRequest.model_validate(_config(text)).config()
     except ValidationError as error:
-        field, message = describe(error.errors()[0], model)
+        field, message = describe(error.errors()[0], ConfigRequest)
         if field == "body":
             raise InvalidInput("config", message) from None
         raise IllegalConfig(field, message) from None
+
+
+def _config(text: str) -> Any:
+    """The members of a configuration, or of the one that an answer has."""
+    values = given("config", text)
+    if isinstance(values, dict) and isinstance(values.get("config"), dict):
+        return values["config"]
+    return values
 
 
 def question_of(arguments: argparse.Namespace) -> Question | NormQuestion:
@@ -87,17 +79,35 @@ def question_of(arguments: argparse.Namespace) -> Question | NormQuestion:
     for name in ("objective", "constraints"):
         if name in values:
             values[name] = given(name, values[name])
-    try:
-        request = AnyOptimize.model_validate(values).root
-    except ValidationError as error:
-        raise InvalidInput(*describe(error.errors()[0], AnyOptimize)) from None
+    request = _read(AnyOptimize, values).root
     return request.question(detect_host().device if request.device is None else request.device)
+
+
+def verification_of(
+    arguments: argparse.Namespace,
+) -> VerificationRequest | NormVerificationRequest:
+    """What the arguments ask to be verified, as ``question_of``."""
+    values = request_values(arguments, AnyVerification)
+    if "config" in values:
+        values["config"] = _config(values["config"])
+    return _read(AnyVerification, values).root
 
 
 def request_values(arguments: argparse.Namespace, union: type[RootModel[Any]]) -> dict[str, Any]:
     """The arguments that are members of one of a union's requests, where they were given."""
     names = {name: None for model in members(union).values() for name in model.model_fields}
     return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
+
+
+Union = TypeVar("Union", bound=RootModel[Any])
+
+
+def _read(union: type[Union], values: dict[str, Any]) -> Union:
+    """As ``app.schemas.questions.read``, one fault at a time: a command has one line for it."""
+    try:
+        return union.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInput(*describe(error.errors()[0], union)) from None
 
 
 def write_json(path: Path, document: Any) -> None:

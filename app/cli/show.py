@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.kinds import kind_rows
 from app.cli.layout import (
     Body,
     config_words,
@@ -18,7 +19,6 @@ from app.cli.layout import (
     title_of,
     warning_rows,
 )
-from app.cli.show_norm import kind_rows
 from app.ops import op_of
 from solver.constraints import Constraints
 from solver.report import RANK_WORDS

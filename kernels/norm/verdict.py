@@ -125,9 +125,9 @@ def _of_strong(ratio: RatioInterval | None, is_strong: bool) -> str:
         return f"it is slower than the strong kernel: {took}, more than {TOLERANCE:.0%} beyond it"
     if ratio.high < 1:
         return f"it is faster than the strong kernel: {took}"
-    return (
-        f"it is as fast as the strong kernel within {TOLERANCE:.0%}, or not surely slower: {took}"
-    )
+    if ratio.high <= 1 + TOLERANCE:
+        return f"it is as fast as the strong kernel, or at most {TOLERANCE:.0%} slower: {took}"
+    return f"it may be slower than the strong kernel, but not surely beyond {TOLERANCE:.0%}: {took}"
 
 
 def _of_roles(ratio: RatioInterval | None) -> str:
