@@ -64,7 +64,8 @@ def test_every_kind_is_right_and_timed_in_turn(
         assert math.isfinite(each["worst"])
         assert each["worst"] <= 1
     assert found.verdict is not None
-    assert found.verdict["to_strong"]["ratio"] == pytest.approx(1.0)
+    if running[0].roles[1] == "strong":
+        assert found.verdict["to_strong"]["ratio"] == 1.0
     assert found.sets is not None
     assert found.sets >= 2
 
