@@ -77,5 +77,5 @@ def test_a_gpu_rests_as_long_as_the_protocol_says_and_rest_is_not_timed(
     # Three batches of eight rounds, and none after the last.
     assert rests_s == pytest.approx([2 * (8 * 2.3) / 1e3] * 2)
     rests_s.clear()
-    race(session, sides, replace(protocol, rest=0.5), drop=False)
+    race(session, sides, replace(protocol, rest=0.5, max_rounds=24), drop=False)
     assert rests_s == pytest.approx([0.5 * (8 * 2.3) / 1e3] * 2)
