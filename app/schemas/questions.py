@@ -154,11 +154,16 @@ class ProblemRequest(Request):
         description="elements from a 16-byte boundary to C's first; by out_dtype at most "
         + OFFSETS_WORDS,
     )
-    op: Literal["gemm"] = Field("gemm", description="what is asked about")
 
     def problem(self) -> Problem:
         """The solver's problem; InvalidProblem names the field and the limit."""
         return Problem(**{field.name: getattr(self, field.name) for field in fields(Problem)})
+
+
+class ProductRequest(ProblemRequest):
+    """A problem that names its op, as it may, since there are others."""
+
+    op: Literal["gemm"] = Field("gemm", description="what is asked about")
 
     @model_validator(mode="before")
     @classmethod
@@ -195,7 +200,7 @@ class ConfigRequest(Request):
         return Config(**self.model_dump())
 
 
-class AskedRequest(ProblemRequest):
+class AskedRequest(ProductRequest):
     """A problem, and what every question about it may say."""
 
     device: Device = None
@@ -273,7 +278,7 @@ class ExplainRequest(AskedRequest):
     model_config = ConfigDict(json_schema_extra={"examples": [*EXAMPLES]})
 
 
-class SimulateRequest(ProblemRequest):
+class SimulateRequest(ProductRequest):
     """A problem and a configuration of the user's own."""
 
     config: ConfigRequest
@@ -303,7 +308,7 @@ class SimulateRequest(ProblemRequest):
     )
 
 
-class LaunchRequest(ProblemRequest):
+class LaunchRequest(ProductRequest):
     """A problem whose launch is wanted, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="null: the solver's pick")
@@ -320,7 +325,7 @@ RACED_MAX = 16
 VERIFICATION_EXAMPLE: dict[str, Any] = {"m": 512, "n": 512, "k": 512, "top_k": 5}
 
 
-class VerificationRequest(ProblemRequest):
+class VerificationRequest(ProductRequest):
     """A problem to run on the host's GPU, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="none: the solver's pick")
