@@ -57,7 +57,9 @@ def problems() -> Iterator[NormProblem]:
 def further_problems() -> Iterator[NormProblem]:
     """Problems beside the grid's, with a quarter of its bytes where nothing else is said."""
 
-    def of(dtype: str, width: int, *what: str | int, array_bytes: int = FURTHER_BYTES) -> NormProblem:
+    def of(
+        dtype: str, width: int, *what: str | int, array_bytes: int = FURTHER_BYTES
+    ) -> NormProblem:
         rows = array_bytes // (width * family.ELEMENT_BYTES[dtype])
         return NormProblem(rows, width, dtype, *what)  # type: ignore[arg-type]
 

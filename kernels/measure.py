@@ -9,14 +9,24 @@ from typing import Any
 from kernels.host import ClockReading
 from kernels.process import report
 from kernels.protocol import Protocol, finished
-from kernels.replay import Side, elapsed_us, event, prepare, rounds_at_once, spend, warm_device
+from kernels.replay import (
+    Side,
+    elapsed_us,
+    event,
+    prepare,
+    rest,
+    rounds_at_once,
+    spend,
+    warm_device,
+)
 from kernels.session import Session
 from kernels.statistics import RatioInterval, Timing, summarise
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Timings of the sides in order, the ratio second over first, clocks around it all.
+    """Timings of the sides in order, the ratio second over first where there are two, clocks around
+    it all. ``times_us`` has each side's µs per launch, round by round.
 
     ``clock_after`` is read while the last replays still run. ``flushed``: the L2 was flushed
     before each replay.
@@ -27,12 +37,13 @@ class Measurement:
     clock_before: ClockReading
     clock_after: ClockReading
     flushed: bool
+    times_us: tuple[tuple[float, ...], ...] = ()
 
 
 def measure(
     session: Session, sides: Sequence[Side], protocol: Protocol, flush: bool = False
 ) -> Measurement:
-    """Time one side, or two interleaved in alternating order, by ``protocol``.
+    """Time one side, or several interleaved in alternating order, by ``protocol``.
 
     Rounds go on until ``protocol.finished``: enough of them, and for two sides an interval
     that is narrow enough or a note that says why it is not.
@@ -62,7 +73,8 @@ def measure(
         marks[-1][2].synchronize()
         for side, start, end in marks:
             times_us[side].append(elapsed_us(start, end) / graphs[side].launches)
-        spent_ms += elapsed_us(batch, marks[-1][2]) / 1e3
+        batch_ms = elapsed_us(batch, marks[-1][2]) / 1e3
+        spent_ms += batch_ms
         rounds += batch_rounds
         ratios = [b / a for a, b in zip(*times_us, strict=True)] if len(graphs) == 2 else []
         stop, interval = finished(protocol, rounds, spent_ms, ratios)
@@ -70,10 +82,12 @@ def measure(
         report("timing", rounds=rounds, half_width=half_width)
         if stop:
             break
+        rest(protocol, batch_ms)
     return Measurement(
         tuple(summarise(t, g.launches) for t, g in zip(times_us, graphs, strict=True)),
         interval,
         clock_before,
         clock_after,
         flush,
+        tuple(map(tuple, times_us)),
     )

@@ -107,8 +107,11 @@ class Runner:
         rows.update({index: {"status": "failed", "details": reason} for index in passed})
 
 
-def run_plan(plan: Path, out: Path, protocol: Protocol, console: Console) -> ResultFile:
-    """Measure every cell of a plan and write ``out``. Raises WarpwrightError."""
+def run_plan(
+    plan: Path, out: Path, protocol: Protocol, console: Console, made_at: str | None = None
+) -> ResultFile:
+    """Measure every cell of a plan and write ``out``; ``made_at`` is the commit that the record
+    names, this checkout's where it says none. Raises WarpwrightError."""
     gpu = find_gpu()
     profile = norm_profile(gpu)
     cells = read_cells(plan, profile)
@@ -130,7 +133,7 @@ def run_plan(plan: Path, out: Path, protocol: Protocol, console: Console) -> Res
                 driver=gpu.driver,
                 nvrtc=nvrtc_version(),
                 packages=package_versions(),
-                commit=commit(),
+                commit=made_at or commit(),
                 source_hash=source_hash(profile.arch),
                 planned=len(cells),
                 **runner.facts(),
@@ -162,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("plan", type=Path, help="plan made by `python -m bench.norm_grid`")
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
     parser.add_argument("--rounds", type=int, default=NORM.min_rounds, help="replays of each cell")
+    parser.add_argument("--commit", help="commit of the copy that runs, where it is no checkout")
     parser.add_argument("--warm", action="store_true", help="one input set, in the L2 if it fits")
     chosen = parser.parse_args(arguments)
     if chosen.rounds < 1:
@@ -173,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> bool:
         with terminated_as_interrupt():
-            return not run_plan(chosen.plan, chosen.out, protocol, console).failed
+            return not run_plan(chosen.plan, chosen.out, protocol, console, chosen.commit).failed
 
     return exit_code(work, console, "interrupted; the rows so far are in the result file")
 
