@@ -186,11 +186,12 @@ class Machine:
             return None
         for instruction in self._entry.instructions[start:end]:
             first = instruction.operands[0] if instruction.operands else None
-            plain = instruction.opcode in OPERATIONS or instruction.opcode in FLOATS
-            if not plain:
-                return None
             items = first.items if isinstance(first, Vector) else (first,)
-            written += [item.index for item in items if isinstance(item, Register)]
+            registers = [item for item in items if isinstance(item, Register)]
+            plain = instruction.opcode in OPERATIONS or instruction.opcode in FLOATS
+            if not plain or len(registers) != len(items):
+                return None
+            written += [register.index for register in registers]
         return tuple(written)
 
     # ---- decoding

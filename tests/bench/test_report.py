@@ -256,15 +256,22 @@ def test_a_row_that_failed_or_has_no_comparison_is_counted_and_no_more(tmp_path:
 
 def test_a_protocol_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
     record = read_solver("protocol")
+    assert record is not None
     evidence = read_evidence(report.RESULTS / "h200")
     part = evidence_part(evidence, record)
     assert part in report.PAGE.read_text("utf-8")
+    gemm, norm = record["sm90_gemm"], record["norm_activation"]
     every = len(table_keys())
-    sample = "" if record["keys"] == every else "a sample of "
-    assert f"over {sample}{record['keys']}" in part
-    whole = evidence_part(evidence, record | {"keys": every})
+    sample = "" if gemm["keys"] == every else "a sample of "
+    assert f"over {sample}{gemm['keys']}" in part
+    assert f"over {norm['keys']:,} forms of norm_activation's kernels" in part
+    whole = evidence_part(evidence, record | {"sm90_gemm": gemm | {"keys": every}})
     assert f"over {every} compile keys" in whole
-    assert "not run on these sources" in evidence_part(evidence, record | {"source_hash": "0" * 64})
+    for family, own in record.items():
+        of_others = evidence_part(evidence, record | {family: own | {"source_hash": "0" * 64}})
+        assert f"--family {family}`: not run on these sources" in of_others
+        missing = {name: known for name, known in record.items() if name != family}
+        assert f"--family {family}`: not run." in evidence_part(evidence, missing)
 
 
 def test_a_compiler_run_of_other_sources_is_not_shown_as_one_of_these() -> None:
