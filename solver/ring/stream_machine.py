@@ -273,6 +273,9 @@ class StreamMachine:
             case Sync(number, warps) | SyncArrive(number, warps):
                 return self._come(state, i, number, warps, waits=isinstance(step.op, Sync))
             case Load(slot, barrier, tx_bytes):
+                if self._seen(state, i, "filled", slot) and not self._is_fenced(state, i):
+                    words_ = f"slot {slot}, which warps have read, is filled by TMA"
+                    return Fault("filled without a fence", words_)
                 flights += [Flight(i, (slot,), barrier, 0, tx_bytes)] * step.count
             case CopyAsync(slot):
                 flights.append(Flight(i, (slot,), "", 0, 0))
@@ -380,6 +383,13 @@ class StreamMachine:
         if played is None and state.stores[i]:
             return Fault("left too early", f"{name} exits while its slots are being read")
         return None
+
+    def _is_fenced(self, state: StreamState, i: int) -> bool:
+        """Whether a bulk copy follows a fence after the wait for its slot: reads and writes of
+        warps are not ordered before it otherwise."""
+        before = self._groups[i].steps[: self._next[i][state.at[i]]]
+        ops = (step.op for step in reversed(before))
+        return next((op == ASYNC_FENCE for op in ops if isinstance(op, Fence | Wait)), False)
 
     def _may_fill(self, state: StreamState, i: int, slot: int) -> Fault | None:
         if any(slot in stores for stores in state.stores):

@@ -205,6 +205,12 @@ PLANTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "      __syncwarp();\n      x = 0.0f;",
         "read before written: line 0",
     ),
+    "bulk copies over what warps have read, without a fence": (
+        {},
+        "      ptx::fence_async_proxy();\n      ptx::barrier_arrive_expect(barrier",
+        "      ptx::barrier_arrive_expect(barrier",
+        "filled without a fence",
+    ),
     "results that bulk stores can't see": (
         STORES,
         FENCE,

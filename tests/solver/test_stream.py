@@ -300,6 +300,12 @@ def without_fence(steps: list[Step]) -> Sequence[Step]:
     return [step for step in steps if step.op != ASYNC_FENCE or step.lanes == 1]
 
 
+def without_any_fence(steps: list[Step]) -> Sequence[Step]:
+    """But for those of the start."""
+    at = next(i for i, step in enumerate(steps) if isinstance(step.op, Sync))
+    return [*steps[:at], *(step for step in steps[at:] if step.op != ASYNC_FENCE)]
+
+
 def whole_block(steps: list[Step]) -> Sequence[Step]:
     return [*steps, Step(Sync(0, 3))]
 
@@ -367,6 +373,12 @@ PROGRAMS: dict[str, tuple[dict[str, Any], str, Change, str]] = {
         "consumer0",
         without(StoreWait),
         "overwritten while read",
+    ),
+    "bulk copies over what was read, without a fence": (
+        {},
+        "producer",
+        without_any_fence,
+        "filled without a fence",
     ),
     "results that bulk stores can't see": (
         STORES,
