@@ -19,8 +19,9 @@ from kernels.ring_check import Mismatch
 from kernels.sources import ARCH
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.ring.state import Fault
-from solver.ring.stream import Stream, Teams
+from solver.ring.stream import Stream
 from solver.ring.stream_instances import block_of, instances, search
+from solver.ring.teams import Teams
 from solver.z3_stream import prove_stream, prove_team
 
 BATCH = 16  # kernels that a process reads at a time

@@ -1,8 +1,9 @@
 """Induction with Z3: norm_activation's rings hold for any number of chunks and any depth.
 
-A slot, whatever its visits (``solver.z3_stream_slot``). The whole block: counters of chunks say who
-waits for whom, at slots and at the barriers of teams; Z3 shows that no state within their bounds
-has every unfinished warp waiting, for every depth and any number of chunks of each group. A team:
+A slot, whatever its visits (``solver.z3_stream_slot`` and ``z3_stream_handover``). The whole block:
+counters of chunks say who waits for whom, at slots and at the barriers of teams; Z3 shows that no
+state within their bounds has every unfinished warp waiting, for every depth and any number of
+chunks of each group. A team:
 no warp reads a sum's parts, or stores what others put into a slot, before all have come, and none
 writes over a line of scratch that another still reads. And that no named barrier has two uses.
 """
@@ -15,9 +16,17 @@ from typing import Any
 
 import z3
 
-from solver.ring.stream import LINES, Stream, Teams
+from solver.ring.stream import Stream
+from solver.ring.teams import LINES, Teams
 from solver.z3_induction import Lemma, Step, prove
-from solver.z3_stream_slot import prove_slot
+from solver.z3_stream_handover import Mbarriers, Named
+
+SLOT_LEMMAS = (
+    Lemma("waits", "no wait ends in another phase than the one it means"),
+    Lemma("arrivals", "no warp arrives twice in one phase, and none beyond a count"),
+    Lemma("fills", "a slot is filled only after all of its group have read it, stores included"),
+    Lemma("reads", "a slot is read only with all of this visit there, none of the next"),
+)
 
 
 def prove_stream(stream: Stream) -> tuple[Lemma, ...]:
@@ -32,6 +41,25 @@ def prove_stream(stream: Stream) -> tuple[Lemma, ...]:
         *prove_team(stream),
         _prove_ids(context, stream),
     )
+
+
+# ---- a slot
+
+
+def prove_slot(context: z3.Context, stream: Stream, group: int = 0) -> Iterator[Lemma]:
+    """Prove a slot's hand-over, whatever the number of visits. Raises ProofError."""
+    slot = Named(context, stream) if stream.named else Mbarriers(context, stream, group)
+    invariant = slot.invariant()
+    prove(context, "slot, start", z3.Implies(slot.begun(), invariant))
+    yield Lemma("start", "the invariant holds before the first step")
+    for step in slot.steps():
+        step.prove(context, invariant)
+    yield from SLOT_LEMMAS
+    if isinstance(slot, Named):
+        prove(context, "slot, left over", z3.Implies(invariant, slot.ends_even()))
+        yield Lemma(
+            "left over", "nobody has arrived at a named barrier for a phase that never ends"
+        )
 
 
 # ---- progress

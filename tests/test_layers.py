@@ -62,6 +62,7 @@ def test_z3_is_imported_where_a_modules_name_says_so() -> None:
             "questions",
             "ring",
             "stream",
+            "stream_handover",
             "stream_slot",
         )
     }

@@ -24,9 +24,10 @@ from solver.families.norm_activation import NormConfig, NormProblem
 from solver.ring.explore import Programs, TooManyStates
 from solver.ring.state import Fault
 from solver.ring.steps import Program, Step
-from solver.ring.stream import Stream, Teams
+from solver.ring.stream import Stream
 from solver.ring.stream_machine import explore_stream
 from solver.ring.stream_steps import OF_ITS_LANES
+from solver.ring.teams import Teams
 
 VIRTUAL_ARCH = "compute_90a"
 

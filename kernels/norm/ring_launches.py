@@ -14,7 +14,8 @@ from solver.device import load_profile
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_legality import why_illegal
-from solver.ring.stream import Stream, StreamUnit, Teams
+from solver.ring.stream import Stream, StreamUnit
+from solver.ring.teams import Teams
 
 BLOCKS = 2  # of a persistent launch
 TURNS = 2  # that a ring goes round, and more

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kernels.norm.plan import NormPlan
 from kernels.ptx_parser import PtxError
 from solver.families import norm_activation as family
-from solver.ring.stream import LINES
+from solver.ring.teams import LINES
 
 BARRIER_BYTES = 8
 FLOAT_BYTES = 4

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from solver.ring.explore import Programs
 from solver.ring.state import Fault
-from solver.ring.stream import Stream, StreamUnit, Teams
+from solver.ring.stream import Stream, StreamUnit
 from solver.ring.stream_machine import explore_stream
+from solver.ring.teams import Teams
 
 CHUNKS = 3  # of a row
 CHUNK = 64  # its bytes: any

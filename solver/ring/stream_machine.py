@@ -13,10 +13,8 @@ only one that moves.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from solver.ring.explore import Programs, search
 from solver.ring.state import Barrier, Fault, Move, replaced
@@ -30,69 +28,29 @@ from solver.ring.steps import (
     Op,
     Program,
     Step,
-    StoreCommit,
     StoreWait,
     Sync,
     Wait,
     words,
 )
-from solver.ring.stream import Stream, Teams
+from solver.ring.stream import Stream
+from solver.ring.stream_state import Flight, StreamHistory, StreamState, StreamWarps
 from solver.ring.stream_steps import (
     FILLS,
     READS,
     ArriveLoaded,
     CopyAsync,
-    ReadScratch,
-    ReadSlot,
-    Rewrite,
     ScratchOp,
     StoreSlot,
     SyncArrive,
     WriteScratch,
-    WriteSlot,
 )
+from solver.ring.teams import Teams
 
-LOCAL = (ReadSlot, Rewrite, WriteSlot, WriteScratch, ReadScratch, Fence, StoreCommit)
 _ARRIVES = (Arrive, ArriveLoaded, SyncArrive, Sync)
 
 
-class Flight(NamedTuple):
-    """Copies of a group of warps on their way into ``slots``, and the arrivals and bytes with
-    which they are told to ``barrier``; without one nobody is ever told. Copies that an arrival
-    waits for land with it: earlier they would only do less harm."""
-
-    warps: int
-    slots: tuple[int, ...]
-    barrier: str
-    arrivals: int
-    tx_bytes: int
-
-
-class StreamState(NamedTuple):
-    """``at`` is how many steps each group of warps has taken, but for local ones since its last of
-    another kind; ``waiting`` whether it has arrived at the named barrier it is at; ``named`` the
-    warps that have arrived at each; ``stores`` the slots that its bulk stores may still read."""
-
-    at: tuple[int, ...]
-    waiting: tuple[bool, ...]
-    barriers: tuple[Barrier | None, ...]
-    named: tuple[int, ...]
-    flights: tuple[Flight, ...]
-    stores: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamWarps:
-    """``count`` warps of one team or role that walk the same program in step."""
-
-    name: str
-    steps: Program
-    team: int | None = None
-    count: int = 1
-
-
 Moved = tuple[Move, StreamState | Fault]
-_Key = tuple[str, int]
 
 
 class StreamMachine:
@@ -109,7 +67,7 @@ class StreamMachine:
     ) -> None:
         self._every_order = every_order
         self._groups = groups
-        self._full_ids = full_ids
+        self._histories = [StreamHistory(group.steps, full_ids) for group in groups]
         ops = [step.op for group in groups for step in group.steps]
         self._mbarriers = sorted(
             {o.barrier for o in ops if isinstance(o, Init | Wait | Arrive | ArriveLoaded | Load)}
@@ -118,9 +76,7 @@ class StreamMachine:
         self._counts = {o.barrier: o.count for o in ops if isinstance(o, Init)}
         self._ids = sorted({o.id for o in ops if isinstance(o, Sync | SyncArrive)})
         self._takes = {o.id: o.warps for o in ops if isinstance(o, Sync | SyncArrive)}
-        self._next = [_next_played(group.steps) for group in groups]
-        self._done = [self._history(group.steps) for group in groups]
-        self._pending = [self._reads_to_come(group.steps) for group in groups]
+        self._next = [history.following for history in self._histories]
         slots = {o.slot for o in ops if isinstance(o, (*FILLS, *READS, Load))}
         self._loaders = {slot: self._with(slot, (*FILLS, Load)) for slot in slots}
         self._readers = {slot: self._waiting_for(slot) for slot in slots}
@@ -148,55 +104,8 @@ class StreamMachine:
         return [
             i
             for i, group in enumerate(self._groups)
-            if any(self._told_full(step.op) == slot for step in group.steps)
+            if any(self._histories[i].told_full(step.op) == slot for step in group.steps)
         ]
-
-    def _told_full(self, op: Op) -> int | None:
-        """The slot that a step waits for to be full."""
-        if isinstance(op, Wait) and op.barrier.startswith("full["):
-            return int(op.barrier[5:-1])
-        return self._full_ids.get(op.id) if isinstance(op, Sync) else None
-
-    def _tells_full(self, op: Op) -> int | None:
-        """The slot that a step says to be full, as far as its warp is concerned."""
-        if isinstance(op, Load):
-            return op.slot
-        if isinstance(op, ArriveLoaded) or (isinstance(op, Arrive) and not op.tx_bytes):
-            return int(op.barrier[5:-1]) if op.barrier.startswith("full[") else None
-        return self._full_ids.get(op.id) if isinstance(op, SyncArrive) else None
-
-    def _history(self, steps: Program) -> list[Counter[_Key]]:
-        """Before each step: visits that were filled and begun, sums written and read, results
-        put into slots, and of those how many are fenced."""
-        seen: Counter[_Key] = Counter()
-        found = [Counter(seen)]
-        for step in steps:
-            op = step.op
-            for name, slot in (("filled", self._tells_full(op)), ("begun", self._told_full(op))):
-                if slot is not None:
-                    seen[name, slot] += 1
-            if isinstance(op, ScratchOp):
-                seen[type(op).__name__, op.line] += 1
-            if isinstance(op, Rewrite):
-                seen["put", op.slot] += 1
-            if op == ASYNC_FENCE:
-                seen |= Counter(
-                    {("fenced", s): n for (name, s), n in seen.items() if name == "put"}
-                )
-            found.append(Counter(seen))
-        return found
-
-    def _reads_to_come(self, steps: Program) -> list[frozenset[int]]:
-        """Before each step: the slots of which the visit that was begun is still to be read."""
-        reading: set[int] = set()
-        found = [frozenset(reading)]
-        for step in reversed(steps):
-            if isinstance(step.op, READS):
-                reading.add(step.op.slot)
-            if (slot := self._told_full(step.op)) is not None:
-                reading.discard(slot)
-            found.append(frozenset(reading))
-        return found[::-1]
 
     # ---- moves
 
@@ -397,7 +306,9 @@ class StreamMachine:
             return Fault("overwritten while read", words_)
         visit = self._seen(state, i, "filled", slot)
         for j in self._readers[slot]:
-            done = self._seen(state, j, "begun", slot) - (slot in self._pending[j][state.at[j]])
+            done = self._seen(state, j, "begun", slot) - (
+                slot in self._histories[j].reading[state.at[j]]
+            )
             if done < visit:
                 words_ = f"slot {slot} is filled before it is read by {self._groups[j].name}"
                 return Fault("overwritten before read", words_)
@@ -416,10 +327,10 @@ class StreamMachine:
         return None
 
     def _may_store(self, state: StreamState, i: int, slot: int) -> Fault | None:
-        mine = self._done[i][self._next[i][state.at[i]]]["put", slot]
+        mine = self._histories[i].done[self._next[i][state.at[i]]]["put", slot]
         for j in self._mates[i]:
             at = self._next[i][state.at[i]] if j == i else state.at[j]
-            if self._done[j][at]["fenced", slot] != mine:
+            if self._histories[j].done[at]["fenced", slot] != mine:
                 words_ = f"{self._groups[j].name} has not put and fenced its part of slot {slot}"
                 return Fault("read before written", words_)
         return None
@@ -441,7 +352,7 @@ class StreamMachine:
         return None
 
     def _seen(self, state: StreamState, i: int, name: str, of: int) -> int:
-        return self._done[i][state.at[i]][name, of]
+        return self._histories[i].done[state.at[i]][name, of]
 
     def end(self, state: StreamState) -> Fault | None:
         """What is wrong with a state in which nothing more can happen; None where all is done."""
@@ -462,14 +373,6 @@ class StreamMachine:
             if {self._seen(state, j, "begun", slot) for j in readers} != filled:
                 return Fault("left too early", f"slot {slot} was filled for nobody")
         return None
-
-
-def _next_played(steps: Program) -> list[int]:
-    """For each number of steps taken, the place of the next that is not local."""
-    following = [len(steps)] * (len(steps) + 1)
-    for at in range(len(steps) - 1, -1, -1):
-        following[at] = following[at + 1] if isinstance(steps[at].op, LOCAL) else at
-    return following
 
 
 def explore_stream(

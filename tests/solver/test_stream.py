@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import z3
 
 from solver.errors import ProofError
 from solver.ring.state import Fault
 from solver.ring.steps import ASYNC_FENCE, Arrive, Op, Step, StoreWait, Sync, Wait
-from solver.ring.stream import Stream, Teams
+from solver.ring.stream import Stream
 from solver.ring.stream_instances import instances, search, small_units
 from solver.ring.stream_steps import ArriveLoaded, ReadSlot, SyncArrive, WriteScratch
-from solver.z3_stream import prove_stream, prove_team
+from solver.ring.teams import Teams
+from solver.z3_stream import prove_slot, prove_stream, prove_team
 
 Change = Callable[[list[Step]], Sequence[Step]]
 
@@ -239,10 +241,6 @@ def test_slots_that_are_no_multiple_of_the_groups_alias_their_parities(
 
 
 def prove_slot_of(shared: Stream, group: int) -> bool:
-    import z3
-
-    from solver.z3_stream_slot import prove_slot
-
     try:
         return bool(list(prove_slot(z3.Context(), shared, group)))
     except ProofError:
