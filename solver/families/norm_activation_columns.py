@@ -51,6 +51,17 @@ class NormRows:
         codes = [family.WORDS[field].index(word) for word in words]
         return np.isin(self.config[field], codes)
 
+    def kept(self, rows: Ticks, resident: Ticks) -> NormRows:
+        """Some of the rows, by their places, with so many blocks on an SM. Shape [R] each."""
+        return NormRows(
+            config={name: values[rows] for name, values in self.config.items()},
+            rows_per_unit=self.rows_per_unit[rows],
+            chunks_per_unit=self.chunks_per_unit[rows],
+            smem_bytes=self.smem_bytes[rows],
+            registers=self.registers[rows],
+            resident=resident,
+        )
+
 
 def launch_registers(problem: NormProblem, config: NormConfig, sm_registers: int) -> int:
     """Registers of a thread, about as many as NVRTC 13.5 takes where it may.

@@ -83,7 +83,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def fitted(path: Path, steps: int = FEW_STEPS) -> norm_fit.Fit:
-    groups = norm_fit.load_groups([path], H200)
+    groups = norm_fit.load_races([path], H200)
     return norm_fit.fit(groups, H200, "test", steps)
 
 
@@ -97,14 +97,14 @@ def test_planted_constants_come_back(result: Path) -> None:
 
 
 def test_the_fit_errs_by_the_noise_on_rows_it_never_saw(result: Path) -> None:
-    groups = norm_fit.load_groups([result], H200)
+    groups = norm_fit.load_races([result], H200)
     unseen = [group for group in groups if group.held_out]
     assert 5 < len(unseen) < len(groups) / 2
     off = np.abs(np.expm1(norm_fit.log_errors(unseen, fitted(result).device)))
     assert off.mean() < 0.015
     begun = np.abs(np.expm1(norm_fit.log_errors(unseen, norm_start(H200).device)))
     assert begun.mean() > 3 * off.mean()
-    regrets = [norm_fit.regret(group, fitted(result).device) for group in unseen]
+    regrets = [group.regret(group.predicted_us(fitted(result).device)) for group in unseen]
     assert np.mean(regrets) < 1.03
 
 
@@ -145,21 +145,21 @@ def test_a_start_has_every_constant_and_keeps_those_of_the_profile() -> None:
 def test_rows_that_failed_and_other_files_are_left_out(tmp_path: Path) -> None:
     rows = [*measured()[:4], dict(measured()[4]) | {"status": "failed"}]
     path = record(tmp_path / "some.json", rows)
-    (group,) = norm_fit.load_groups([path], H200)
+    (group,) = norm_fit.load_races([path], H200)
     assert len(group.measured_us) == 4
     assert group.cold
     warm = record(tmp_path / "warm.json", rows, protocol={"cache": "warm"})
-    assert not norm_fit.load_groups([warm], H200)[0].cold
+    assert not norm_fit.load_races([warm], H200)[0].cold
     other = record(tmp_path / "other.json", rows, suite="llm")
     with pytest.raises(InvalidInput, match=r"kernels\.norm\.bench"):
-        norm_fit.load_groups([other], H200)
+        norm_fit.load_races([other], H200)
 
 
 def test_blocks_that_the_model_counts_otherwise_are_told(tmp_path: Path) -> None:
     natural = [row for row in measured() if not row["reserved_smem_bytes"]][:6]
     natural[0] = natural[0] | {"resident_blocks": natural[0]["resident_blocks"] + 1}
     path = record(tmp_path / "some.json", natural)
-    words = norm_fit.report(norm_fit.load_groups([path], H200), invented(**PLANTED))
+    words = norm_fit.report(norm_fit.load_races([path], H200), invented(**PLANTED))
     assert "resident blocks    5 of 6 rows" in words
 
 
@@ -202,11 +202,11 @@ def test_a_record_that_can_not_be_fitted_is_refused(
 
 
 def test_fixed_blocks_are_priced_as_they_were(result: Path) -> None:
-    groups = norm_fit.load_groups([result], H200)
+    groups = norm_fit.load_races([result], H200)
     forced = next(group for group in groups if group.warps_per_sm == 4)
     free = dataclasses.replace(
         forced, rows=dataclasses.replace(forced.rows, resident=forced.rows.resident * 2)
     )
     device = invented(**PLANTED)
-    assert (norm_fit.predict_us(free, device) <= norm_fit.predict_us(forced, device) * 1.02).all()
-    assert (norm_fit.predict_us(free, device) < norm_fit.predict_us(forced, device) * 0.8).any()
+    assert (free.predicted_us(device) <= forced.predicted_us(device) * 1.02).all()
+    assert (free.predicted_us(device) < forced.predicted_us(device) * 0.8).any()
