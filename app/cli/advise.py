@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
-from app.advice import PROBLEM, work_of
+from app.advice import ASKED, PROBLEM, work_of
 from app.cli.arguments import add_cache, add_device, add_json, integer
 from app.cli.documents import read_json
 from app.cli.layout import Body, pairs
@@ -21,7 +21,14 @@ from app.schemas.faults import describe
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
+from solver.families.norm_activation_advice import (
+    DEFAULT_RIVAL,
+    LEAST_WARPS,
+    MOST_WARPS,
+    RIVALS,
+)
 
+SOURCES = {"figures": "its figures", "model": "the model"}
 VERDICTS = {
     "specialise": "divide the warps",
     "no": "don't divide the warps",
@@ -59,6 +66,18 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         help="of activation poly",
     )
+    warps = integer("warps_per_sm", LEAST_WARPS, MOST_WARPS)
+    advise_.add_argument(
+        "--warps-per-sm",
+        type=warps,
+        metavar="N",
+        help="with --op: so many warps fit on an SM, the rest is taken up; all that fit",
+    )
+    advise_.add_argument(
+        "--rival",
+        metavar="|".join(RIVALS),
+        help=f"with --op: what divided warps are held against; {DEFAULT_RIVAL}",
+    )
     add_cache(advise_)
     add_device(advise_)
     add_json(advise_)
@@ -69,7 +88,7 @@ def advise(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright advise``; exits 0 whatever the verdict is."""
     values: dict[str, Any] = {
         name: value
-        for name in ("op", *PROBLEM, "cache", "kernel", "device")
+        for name in ("op", *PROBLEM, "cache", *ASKED, "kernel", "device")
         if (value := getattr(arguments, name)) is not None
     }
     if arguments.figures is not None:
@@ -106,8 +125,12 @@ def show(console: Console, body: Body) -> None:
         for step in body["steps"]
     ]
     if (present := body["present_us"]) is not None:
-        how = "measured" if present["measured"] else "by its figures"
+        how = "measured" if present["measured"] else f"by {SOURCES[body['source']]}"
         rows.append(("takes now", f"{_range(present)} µs, {how}"))
+    rows += [
+        (f"best {each['kind']}", f"{each['time_us']:.4g} µs by the model")
+        for each in body["kernels"]
+    ]
     rows.append(("gain of divided warps", _gain(body["gain"])))
     rows.append(("gain of the alternative", _gain(body["alternative"]["gain"])))
     rows.append(("the alternative", body["alternative"]["words"]))

@@ -21,6 +21,7 @@ AGAINST: Verdict = "no"
 UNDECIDED: Verdict = "undecided"
 
 BY_FIGURES = "figures"
+BY_MODEL = "model"
 ALTERNATIVE = (
     "asynchronous copies several chunks ahead, into a ring that like warps fill themselves: "
     "cp.async, or bulk copies from sm_90 on. On one H200 it gained what divided warps gained, or "
@@ -54,6 +55,14 @@ class Advice:
     figures: KernelFigures
     device: DeviceProfile
     source: str = BY_FIGURES
+    gain_rests_on: str = given.DIVIDED.source
+    alternative_rests_on: str = given.LIKE.source
+
+    @property
+    def thresholds(self) -> tuple[given.Threshold, ...]:
+        """Those of reasons that belong to no step."""
+        least = given.MODEL_GAIN if self.source == BY_MODEL else given.GAIN
+        return given.SHORT, given.SERVED, least
 
     def to_dict(self) -> dict[str, Any]:
         """The advice as JSON-ready values."""
@@ -67,14 +76,14 @@ class Advice:
             "missing": list(self.missing),
             "present_us": None if present is None else {**present, "measured": measured},
             "gain": None if self.gain is None else _range(self.gain),
-            "gain_rests_on": given.DIVIDED.source,
+            "gain_rests_on": self.gain_rests_on,
             "alternative": {
                 "words": ALTERNATIVE,
                 "gain": None if self.alternative_gain is None else _range(self.alternative_gain),
-                "gain_rests_on": given.LIKE.source,
+                "gain_rests_on": self.alternative_rests_on,
             },
             "caveat": CAVEAT,
-            "thresholds": [limit.to_dict() for limit in (given.SHORT, given.SERVED, given.GAIN)],
+            "thresholds": [limit.to_dict() for limit in self.thresholds],
             "figures": self.figures.to_dict(),
             "device": {"name": self.device.name, "title": self.device.title},
         }

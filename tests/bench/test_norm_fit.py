@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,14 @@ import numpy as np
 import pytest
 
 from bench import norm_fit
-from bench.norm_grid import cells
 from solver.calibration.norm_start import norm_start
 from solver.device import load_profile, parse_profile, shipped_text
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation_columns import launch_registers, norm_rows
-from solver.families.norm_activation_cost import CONSTANTS, priced
-from solver.occupancy import sm_limits
-from solver.pick import price
+from solver.families.norm_activation_cost import CONSTANTS
 from solver.split import is_norm_held_out
-from solver.units import TICKS_PER_US
 from tests.norm_profiles import INVENTED, invented
+from tests.norm_records import timed, write_record
 
 H200 = load_profile("h200")
 PLANTED = {
@@ -43,42 +37,13 @@ FEW_STEPS = 8
 @cache
 def measured(noise: float = 0.01) -> tuple[dict[str, Any], ...]:
     """Every second row of the grid's narrower half, as the planted device would take them."""
-    device, limits = invented(**PLANTED), sm_limits(H200)
-    random = np.random.default_rng(7)
-    rows: list[dict[str, Any]] = []
-    for _, members in groupby(cells(H200), key=lambda cell: cell.race):
-        race = list(members)[::2]
-        if race[0].problem.width > 1024:
-            continue
-        problem, configs = race[0].problem, [cell.config for cell in race]
-        resident = [
-            family.resident_blocks(
-                cell.config,
-                launch_registers(problem, cell.config, limits.registers),
-                family.smem_bytes(problem, cell.config) + cell.reserved_smem_bytes,
-                limits,
-            )
-            for cell in race
-        ]
-        table = priced(problem, device, norm_rows(problem, configs, device, resident))
-        every = np.arange(table.size)
-        times = price(table, every, every)[0] / TICKS_PER_US
-        times = times * np.exp(random.normal(0, noise, table.size))
-        for cell, blocks, time_us in zip(race, resident, times.tolist(), strict=True):
-            row = {"status": "passed", "median_us": time_us, "resident_blocks": blocks}
-            rows.append(cell.to_dict() | row)
+    rows = timed(invented(**PLANTED), noise, every=2, chosen=lambda c: c.problem.width == 1024)
     return tuple(rows)
-
-
-def record(path: Path, rows: list[dict[str, Any]], **head: Any) -> Path:
-    head = {"suite": "norm_activation", "protocol": {"cache": "cold"}} | head
-    path.write_text(json.dumps({**head, "rows": rows}), "utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("norm") / "grid.json", list(measured()))
+    return write_record(tmp_path_factory.mktemp("norm") / "grid.json", list(measured()))
 
 
 @cache
@@ -116,7 +81,7 @@ def test_what_is_held_out_decides_nothing(result: Path, tmp_path: Path) -> None:
         for row in measured()
     ]
     assert spoiled != list(measured())
-    path = record(tmp_path / "spoiled.json", spoiled)
+    path = write_record(tmp_path / "spoiled.json", spoiled)
     assert fitted(path, 2).estimates == fitted(result, 2).estimates
 
 
@@ -144,13 +109,13 @@ def test_a_start_has_every_constant_and_keeps_those_of_the_profile() -> None:
 
 def test_rows_that_failed_and_other_files_are_left_out(tmp_path: Path) -> None:
     rows = [*measured()[:4], dict(measured()[4]) | {"status": "failed"}]
-    path = record(tmp_path / "some.json", rows)
+    path = write_record(tmp_path / "some.json", rows)
     (group,) = norm_fit.load_races([path], H200)
     assert len(group.measured_us) == 4
     assert group.cold
-    warm = record(tmp_path / "warm.json", rows, protocol={"cache": "warm"})
+    warm = write_record(tmp_path / "warm.json", rows, protocol={"cache": "warm"})
     assert not norm_fit.load_races([warm], H200)[0].cold
-    other = record(tmp_path / "other.json", rows, suite="llm")
+    other = write_record(tmp_path / "other.json", rows, suite="llm")
     with pytest.raises(InvalidInput, match=r"kernels\.norm\.bench"):
         norm_fit.load_races([other], H200)
 
@@ -158,7 +123,7 @@ def test_rows_that_failed_and_other_files_are_left_out(tmp_path: Path) -> None:
 def test_blocks_that_the_model_counts_otherwise_are_told(tmp_path: Path) -> None:
     natural = [row for row in measured() if not row["reserved_smem_bytes"]][:6]
     natural[0] = natural[0] | {"resident_blocks": natural[0]["resident_blocks"] + 1}
-    path = record(tmp_path / "some.json", natural)
+    path = write_record(tmp_path / "some.json", natural)
     words = norm_fit.report(norm_fit.load_races([path], H200), invented(**PLANTED))
     assert "resident blocks    5 of 6 rows" in words
 
@@ -197,7 +162,7 @@ def test_a_record_that_can_not_be_fitted_is_refused(
         for row in measured()
         if is_norm_held_out(family.NormProblem(**row["problem"]), row["warps_per_sm"])
     ]
-    assert norm_fit.main([str(record(tmp_path / "held.json", rows))]) == 2
+    assert norm_fit.main([str(write_record(tmp_path / "held.json", rows))]) == 2
     assert "no row that may be fitted" in capsys.readouterr().err
 
 

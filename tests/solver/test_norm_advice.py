@@ -13,7 +13,7 @@ H200 = load_profile("h200")
 
 
 def why(problem: NormProblem, cache: str = "cold") -> set[str]:
-    return {reason.reason for reason in advise_problem(problem, H200, cache)[0].reasons}
+    return {reason.reason for reason in advise_problem(problem, H200, cache).advice.reasons}
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -24,7 +24,8 @@ def test_where_a_strong_kernel_was_measured_to_win_it_is_kept(
 ) -> None:
     element = 4 if dtype == "fp32" else 2
     problem = NormProblem(2**29 // width // element, width, dtype, activation="poly", degree=degree)
-    advice, config = advise_problem(problem, H200, "cold")
+    found = advise_problem(problem, H200)
+    advice, config = found.advice, found.config
     assert config.kind == "strong"
     assert advice.verdict == "no"
     assert "latency_hidden" in {reason.reason for reason in advice.reasons}
@@ -43,7 +44,8 @@ def test_a_few_rows_are_too_short() -> None:
 
 
 def test_a_row_that_no_team_holds_is_a_plain_kernels_and_undecided() -> None:
-    advice, config = advise_problem(NormProblem(2048, 65535, "bf16"), H200, "cold")
+    found = advise_problem(NormProblem(2048, 65535, "bf16"), H200)
+    advice, config = found.advice, found.config
     assert config.kind == "plain"
     assert advice.verdict == "undecided"
     assert "bytes_in_flight_per_warp" in advice.missing
