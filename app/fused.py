@@ -9,7 +9,7 @@ from typing import Any
 
 from app.recorded import read_ceilings, read_norm_grid
 from solver.device import load_profile
-from solver.fused import figures, outcomes
+from solver.fused import figures, outcomes, problem_figures
 from solver.fused_claims import bandwidth, claims
 from solver.fused_sweep import depth_sweep, ratio_sweep
 from solver.model_version import MODEL_VERSION
@@ -50,4 +50,5 @@ def fused(
         "ratio_sweep": ratio_sweep(found),
         "depth_sweep": depth_sweep(found),
         "claims": claims(found),
+        "by_problem": [problem_figures(outcome) for outcome in found],
     }

@@ -15,6 +15,7 @@ import numpy as np
 
 from solver.calibration.rows import Floats
 from solver.device import DeviceProfile
+from solver.families import norm_activation as family
 from solver.families.norm_activation_advice import RIVALS, advise_problem
 from solver.norm_record import NormRace
 
@@ -136,6 +137,29 @@ def model_figures(found: Sequence[Outcome]) -> dict[str, Any]:
         "max_ape": float(off.max()) if off.size else None,
         "regret_mean": float(np.mean(regrets)) if regrets else None,
         "regret_worst": max(regrets, default=None),
+    }
+
+
+def problem_figures(outcome: Outcome) -> dict[str, Any]:
+    """A problem's least measured time by kind in µs, and its gain against HEADLINE, measured and
+    predicted over the same race's rows."""
+    race = outcome.race
+    rows = {kind: np.flatnonzero(race.kinds == kind) for kind in family.KINDS}
+    likes = np.flatnonzero(np.isin(race.kinds, RIVALS[HEADLINE]))
+    both = likes.size and rows["specialised"].size
+    predicted = outcome.predicted_us
+    return {
+        **race.problem.to_dict(),
+        "warps_per_sm": race.warps_per_sm,
+        "held_out": race.held_out,
+        **{f"{kind}_us": outcome.least_us(kind) for kind in family.KINDS},
+        "gain": outcome.gain(HEADLINE),
+        "gain_predicted": float(predicted[likes].min() / predicted[rows["specialised"]].min())
+        if both
+        else None,
+        "advice": outcome.verdicts[HEADLINE],
+        "regret": outcome.regret,
+        "mean_ape": float(outcome.errors.mean()),
     }
 
 

@@ -26,6 +26,8 @@ MEMORY_BOUND = 0.5
 """Of a copy's time, what arithmetic at the general pipes' peak takes at most where memory alone
 bounds a problem."""
 
+WHY = dict.fromkeys(("claimed", "less", "order", "like", "named", "deep", "copies"), "TO SAY")
+
 Ratio = Callable[[Outcome], float | None]
 
 
@@ -116,8 +118,16 @@ def claims(found: Sequence[Outcome]) -> list[dict[str, Any]]:
                 some,
                 _against_plain,
                 lambda ratio: low <= ratio <= high,
+                WHY["claimed"],
             ),
-            _line("… any time less", words, some, _against_plain, lambda ratio: ratio < 1 - TIE),
+            _line(
+                "… any time less",
+                words,
+                some,
+                _against_plain,
+                lambda ratio: ratio < 1 - TIE,
+                WHY["less"],
+            ),
             _order(words, some),
             _line(
                 "4:12 beats the best kernel of like warps",
@@ -125,6 +135,7 @@ def claims(found: Sequence[Outcome]) -> list[dict[str, Any]]:
                 some,
                 _against_like,
                 lambda ratio: ratio < 1 - TIE,
+                WHY["like"],
             ),
         ]
     lines += [
@@ -134,6 +145,7 @@ def claims(found: Sequence[Outcome]) -> list[dict[str, Any]]:
             found,
             _named_over_mbarrier,
             lambda ratio: abs(ratio - 1) <= 0.03,
+            WHY["named"],
         ),
         _line(
             "two buffers are enough: four or six save at most 3 %",
@@ -141,6 +153,7 @@ def claims(found: Sequence[Outcome]) -> list[dict[str, Any]]:
             found,
             _deeper_over_double,
             lambda ratio: ratio >= 0.97,
+            WHY["deep"],
         ),
         _line(
             "producer warps that load are as good as one thread's bulk copies, within 2 %",
@@ -148,13 +161,19 @@ def claims(found: Sequence[Outcome]) -> list[dict[str, Any]]:
             found,
             _copies_over_loads,
             lambda ratio: ratio >= 1 - TIE,
+            WHY["copies"],
         ),
     ]
     return lines
 
 
 def _line(
-    claim: str, over: str, found: Sequence[Outcome], ratio_of: Ratio, holds: Callable[[float], bool]
+    claim: str,
+    over: str,
+    found: Sequence[Outcome],
+    ratio_of: Ratio,
+    holds: Callable[[float], bool],
+    why: str,
 ) -> dict[str, Any]:
     ratios = [ratio for each in found if (ratio := ratio_of(each)) is not None]
     return {
@@ -165,6 +184,7 @@ def _line(
         "median": float(np.median(ratios)) if ratios else None,
         "least": min(ratios, default=None),
         "most": max(ratios, default=None),
+        "why": why,
     }
 
 
@@ -178,6 +198,7 @@ def _order(over: str, found: Sequence[Outcome]) -> dict[str, Any]:
         "median": None,
         "least": None,
         "most": None,
+        "why": WHY["order"],
     }
 
 
