@@ -85,8 +85,8 @@ def fused_part(record: Record | None, why: str, shown: Sequence[str] = ()) -> st
         f"`warpwright bench fused` over `norm_grid.json`: {facts['device']}, {facts['date'][:10]}, "
         f"{record['rows']:,} rows of {record['problems']} problems ({record['problems_heldout']} "
         f"held out of every fit), {record['failed_rows']} rows failed. A gain is the time of the "
-        "rival over that of the fastest specialised kernel; within 2 % of 1 it is a tie and decides "
-        "nothing."
+        "rival over that of the fastest specialised kernel; within 2 % of 1 it is a tie and "
+        "decides nothing."
     )
     blocks = [TITLE, about, fused_line(record, why, ""), advice_table(record), model_table(record)]
     blocks += [*shown, problem_table(record), bandwidth_table(record)]
