@@ -103,7 +103,7 @@ def report(groups: Sequence[NormRace], device: DeviceProfile) -> str:
             line = _errors(f"{name} {word}", off[words == word])
             lines.append(f"{line}; {_regrets(races, device)}")
     lines.append(f"{'regret':18} {_regrets(groups, device)}")
-    natural = [g.reserved_smem_bytes == 0 for g in groups]
+    natural = [g.rows.reserved_smem_bytes == 0 for g in groups]
     right = [g.counted == g.rows.resident for g in groups]
     agree = sum(int((one & free).sum()) for one, free in zip(right, natural, strict=True))
     known = sum(int(free.sum()) for free in natural)

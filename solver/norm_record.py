@@ -33,8 +33,8 @@ class NormRace:
     """The rows of one race that passed: R configurations of a problem, timed in turn.
 
     ``warps_per_sm``: those that fitted on an SM, None for as many as did by themselves. ``rows``
-    have the blocks that an SM held by the driver's count, ``counted`` is the model's own count;
-    ``reserved_smem_bytes`` is what kept others off. ``measured_us`` in µs. Shape [R] each.
+    have the blocks that an SM held by the driver's count, and the shared memory that kept others
+    off; ``counted`` is the model's own count of them. ``measured_us`` in µs. Shape [R] each.
     """
 
     problem: NormProblem
@@ -43,7 +43,6 @@ class NormRace:
     configs: tuple[NormConfig, ...]
     rows: NormRows
     counted: Ticks
-    reserved_smem_bytes: Ticks
     measured_us: Floats
 
     @property
@@ -102,8 +101,7 @@ def _race(rows: Sequence[Record], device: DeviceProfile, cold: bool) -> NormRace
         rows[0]["warps_per_sm"],
         cold,
         configs,
-        norm_rows(problem, configs, device, [row["resident_blocks"] for row in rows]),
+        norm_rows(problem, configs, device, [row["resident_blocks"] for row in rows], reserved),
         np.array(counted, dtype=np.int64),
-        np.array(reserved, dtype=np.int64),
         np.array([row["median_us"] for row in rows]),
     )

@@ -24,7 +24,7 @@ from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_columns import NormRows, legal_rows
 from solver.families.norm_activation_geometry import Geometry, geometry
 from solver.families.norm_activation_legality import runs_on
-from solver.occupancy import SCHEDULERS
+from solver.occupancy import BLOCK_SMEM_BYTES, SCHEDULERS, l1_bytes, sm_limits
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works
 from solver.units import TICKS_PER_US
@@ -33,6 +33,8 @@ LOTS = 12
 """Slots of the recurrence at most, which is what a proof unrolls: more are moved in lots."""
 COPY_VECTORS = 8
 """Vectors that a lane of a producer has on their way together (norm_ring.cuh)."""
+POLY_STEPS = 16
+"""Degrees whose coefficients are loaded together (norm_math.cuh)."""
 PLAIN_VECTORS = 4
 """The same of a plain warp's sums (norm_rows.cuh)."""
 
@@ -41,13 +43,12 @@ CONSTANTS = {
     "block_start_us": "us",
     "last_store_us": "us",
     "clock_ghz": "GHz",
-    "clock_power_limit": "1",
-    "clock_memory_power": "1",
-    "clock_power_exponent": "1",
     "hbm_bytes_per_us": "B/us",
     "hbm_sms_exponent": "1",
     "l2_bytes_per_us": "B/us",
     "l2_kept_fraction": "1",
+    "l1_kept_fraction": "1",
+    "l1_kept_bulk_fraction": "1",
     "sm_bytes_per_cycle": "B/cycle",
     "load_norm": "1",
     "memory_latency_us": "us",
@@ -60,11 +61,17 @@ CONSTANTS = {
     "layer_instructions": "instructions",
     "stream_instructions": "instructions",
     "degree_instructions": "instructions",
+    "degree_streamed_instructions": "instructions",
     "gelu_instructions": "instructions",
     "gelu_tanh_instructions": "instructions",
     "silu_instructions": "instructions",
     "vector_instructions": "instructions",
     "row_instructions": "instructions",
+    "batch_cycles": "cycles",
+    "batch_streamed_cycles": "cycles",
+    "turn_fp32_cycles": "cycles",
+    "turn_half_cycles": "cycles",
+    "turn_streamed_share": "1",
     "row_cycles": "cycles",
     "team_cycles": "cycles",
     "mbarrier_cycles": "cycles",
@@ -103,10 +110,12 @@ def instructions(
     """Issue slots that an element of a lane takes of its own warp, and of producers. [R] each."""
     c, size = r.config, problem.element_bytes
     element = k["element_instructions_half" if size < 4 else "element_instructions_fp32"]
+    streamed = ~r.is_one_of("hold", "registers")
     if problem.norm == "layer":
         element += k["layer_instructions"]
     if problem.activation == "poly":
-        element += problem.degree * k["degree_instructions"]
+        each = k["degree_streamed_instructions"], k["degree_instructions"]
+        element = element + problem.degree * np.where(streamed, *each)
     else:
         element += k[f"{problem.activation}_instructions"]
     # Accesses beyond one load and one store of 16 bytes: more passes, narrower ones, slots.
@@ -115,10 +124,9 @@ def instructions(
     accesses = np.where(r.has_ring, np.where(registers, 1, 2), narrow)
     of_copy = np.where(r.is_one_of("copies", "async"), 1, 2 * r.is_one_of("copies", "vector"))
     copied = r.has_ring * of_copy * g.passes
-    streamed = r.has_ring & ~registers
     specialised = r.is_one_of("kind", "specialised")
     access = k["vector_instructions"] * size / family.VECTOR_BYTES
-    own = element + streamed * k["stream_instructions"]
+    own = element + (r.has_ring & streamed) * k["stream_instructions"]
     own = own + access * (accesses + np.where(specialised, 0, copied))
     return own, access * np.where(specialised, copied, 0)
 
@@ -144,31 +152,45 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     # Schedulers: warps are dealt to them and the fullest decides; a warp alone leaves gaps.
     own, loading = instructions(problem, r, g, k)
     vectors = -(-problem.row_bytes // (family.WARP * team * c["vector_bytes"]))  # of a lane
-    elements = vectors * c["vector_bytes"] / problem.element_bytes
-    issued = g.rows * team * (elements * (own + loading) + k["row_instructions"])
+    # Batches of a row: those of its first warp, and of all; a warp whose share is over has none.
+    at_once = np.maximum(1, family.BATCH * problem.element_bytes // c["vector_bytes"])
+    of_warps = -(-problem.row_bytes // (family.WARP * c["vector_bytes"]))
+    whole, rest = np.divmod(of_warps, at_once * team)
+    elements = (whole + (rest > 0)) * family.BATCH
+    all_elements = (whole * team + np.minimum(rest, team)) * family.BATCH
+    issued = g.rows * (all_elements * (own + loading) + team * k["row_instructions"])
     share = c["consumers"] * g.resident / SCHEDULERS
     scheduler = issued / SCHEDULERS * np.ceil(share) / share
     handed = np.where(r.is_one_of("barrier", "named"), k["named_cycles"], k["mbarrier_cycles"])
+    # Scale and shift come from the L1, those that it has no room for from the L2.
+    block_smem = r.smem_bytes + r.reserved_smem_bytes + BLOCK_SMEM_BYTES
+    l1 = l1_bytes(g.resident * block_smem, sm_limits(device))
+    bulk_stores = r.has_ring & r.is_one_of("stores", "bulk")
+    kept = np.where(bulk_stores, k["l1_kept_bulk_fraction"], k["l1_kept_fraction"])
+    missed = np.maximum(0, 1 - kept * l1 / (2 * problem.row_bytes))
+    held = r.is_one_of("hold", "registers")
+    batch = np.where(held, k["batch_cycles"], k["batch_streamed_cycles"])
+    turn = k["turn_half_cycles" if problem.element_bytes < 4 else "turn_fp32_cycles"]
+    turn = turn * np.where(held, 1, k["turn_streamed_share"])
+    batch = batch + missed * k["l2_latency_us"] * cycles_per_us + problem.degree / POLY_STEPS * turn
     row = (
         (elements * own + k["row_instructions"]) / k["warp_issue_per_cycle"]
+        + elements / family.BATCH * batch
         + k["row_cycles"]
         + (team > 1) * k["team_cycles"]
     )
     # Of a worker for one item, with nobody beside it; who fills its own ring waits for its group.
     between = handed + r.is_one_of("kind", "ring") * k["refill_cycles"]
     alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * row + r.has_ring * between
-    of_workers = g.items / np.minimum(g.workers, g.items) * alone
-    math = _joined(k["issue_norm"], scheduler, of_workers)  # of all the SM's items, in cycles
-
     # The load path for all the SM's items: memory, L2, the SM's own, and who issues the copies.
     in_memory = cold or problem.storage_bytes > device.limit("l2_bytes")
     moved = 2.0 * problem.rows * problem.row_bytes
-    at_once = g.workers * g.slots * g.active * problem.row_bytes
-    lost = np.maximum(0, 1 - k["l2_kept_fraction"] * device.limit("l2_bytes") / at_once)
+    working = g.workers * g.slots * g.active * problem.row_bytes
+    lost = np.maximum(0, 1 - k["l2_kept_fraction"] * device.limit("l2_bytes") / working)
     memory_rate = k["hbm_bytes_per_us"] * (g.active / sms) ** k["hbm_sms_exponent"]
     uneven = 1 + persistent * k["static_imbalance"]
     memory = in_memory * uneven * moved * (1 + (passes - 1) * lost / 2) / memory_rate
-    l2 = uneven * moved * (1 + passes) / 2 / (k["l2_bytes_per_us"] * g.active / sms)
+    l2 = uneven * moved * ((1 + passes) / 2 + missed) / (k["l2_bytes_per_us"] * g.active / sms)
     row_bytes = (1 + passes) * problem.row_bytes
     path = g.rows * row_bytes / k["sm_bytes_per_cycle"] / cycles_per_us
     latency_us = k["memory_latency_us"] if in_memory else k["l2_latency_us"]
@@ -194,36 +216,37 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     refill = k["block_start_us"] + r.has_ring * latency_us
     latency = latency + np.where(persistent, 0, refill / slot_turns)
 
+    # A slot is given back once its rows are read into registers, or once they are transformed.
+    until_read = 1 - (1 - min(1.0, k["slot_read_share"])) / g.rows_of_team
+    taken_us = alone / cycles_per_us * np.where(registers, until_read, 1)
+    # Of all the SM's items: workers one item after the other, slots a turn for each; beside them
+    # schedulers, where a warp does not wait for what it issues itself.
+    in_turn = np.minimum(g.workers, g.items)
+    turn_us = g.items / np.minimum(g.workers * g.slots, g.items) * (latency + taken_us)
+    of_workers = np.maximum(g.items / in_turn * alone / cycles_per_us, turn_us)
+    others = np.maximum(0, 1 - np.ceil(share) ** -k["issue_norm"]) ** (1 / k["issue_norm"])
+    math = _joined(k["issue_norm"], scheduler * others / cycles_per_us, of_workers)
+
     # Lots: the recurrence's slots, each of so many items of the SM.
     in_flight = np.maximum(1, np.minimum(g.workers * g.slots, g.items))
     slots = np.minimum(LOTS, np.floor(in_flight)).astype(np.int64)
     iterations = np.maximum(1, np.ceil(g.items * slots / in_flight)).astype(np.int64)
 
-    # Clock: lower where schedulers and memory together draw more power than there is.
-    pace = np.maximum(load, math / cycles_per_us)
-    busy = scheduler / cycles_per_us / pace
-    power = busy + k["clock_memory_power"] * np.minimum(1, memory / pace)
-    slower = np.minimum(1, (k["clock_power_limit"] / power) ** k["clock_power_exponent"])
-    cycles_per_us = cycles_per_us * slower
-
     # Loads and math at once take longer than the longer of them: it bears what the other adds.
-    math = math / cycles_per_us
     overlap = np.where(r.has_ring, k["ring_overlap_norm"], k["overlap_norm"])
     both = _joined(overlap, load, math)
     load, math = np.where(load < math, load, both), np.where(load < math, both, math)
     load_lot, math_lot = _ticks(load / iterations), _ticks(math / iterations)
-    # A slot is given back once its rows are read into registers, or once they are transformed.
-    until_read = 1 - (1 - min(1.0, k["slot_read_share"])) / g.rows_of_team
-    held = _ticks(alone / cycles_per_us * np.where(registers, until_read, 1))
+    taken = _ticks(taken_us)
     waited = _ticks(latency)
     waited = np.where(by_vectors, np.maximum(0, waited - load_lot), waited)
     zeros = np.zeros_like(iterations)
     works = Works(
         load=load_lot,
         jitter=zeros + round(k["load_jitter_us"] * TICKS_PER_US),
-        latency=waited + np.maximum(0, held - math_lot),
+        latency=waited + np.maximum(0, taken - math_lot),
         math=math_lot,
-        early=np.maximum(0, math_lot - held),
+        early=np.maximum(0, math_lot - taken),
         epilogue=zeros,
         iterations=iterations,
         units=zeros + 1,
@@ -232,7 +255,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
         store=zeros + round(k["last_store_us"] * TICKS_PER_US),
         active=np.asarray(g.blocks, dtype=np.int64),
         load_path=np.argmax([np.maximum(path, issuing), l2, memory], axis=0).astype(np.int64),
-        clock_mhz=np.rint(cycles_per_us).astype(np.int64),
+        clock_mhz=zeros + round(k["clock_ghz"] * 1e3),
         config=c,
     )
     return Table(

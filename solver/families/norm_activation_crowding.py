@@ -45,11 +45,12 @@ def crowded_rows(problem: NormProblem, device: DeviceProfile, warps_per_sm: int)
 @lru_cache(maxsize=32)
 def _crowded(shape: NormProblem, device: DeviceProfile, warps_per_sm: int) -> NormRows:
     rows = legal_rows(shape, device)
-    places, resident = [], []
+    kept = []
     for place in range(len(rows.resident)):
         values = {name: int(column[place]) for name, column in rows.config.items()}
         config = NormConfig.from_columns(values)
-        if reserved_smem_bytes(shape, config, warps_per_sm, device) is not None:
-            places.append(place)
-            resident.append(min(int(rows.resident[place]), warps_per_sm // working_warps(config)))
-    return rows.kept(np.array(places, dtype=np.int64), np.array(resident, dtype=np.int64))
+        reserved = reserved_smem_bytes(shape, config, warps_per_sm, device)
+        if reserved is not None:
+            blocks = min(int(rows.resident[place]), warps_per_sm // working_warps(config))
+            kept.append((place, blocks, reserved))
+    return rows.kept(*np.array(kept, dtype=np.int64).reshape(-1, 3).T)
