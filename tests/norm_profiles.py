@@ -23,6 +23,7 @@ INVENTED = {
     "load_norm": 6.0,
     "memory_latency_us": 0.6,
     "l2_latency_us": 0.25,
+    "l1_latency_us": 0.03,
     "load_jitter_us": 0.1,
     "static_imbalance": 0.05,
     "bulk_issue_cycles": 40.0,
@@ -47,11 +48,7 @@ INVENTED = {
     "mbarrier_cycles": 150.0,
     "named_cycles": 90.0,
     "refill_cycles": 100.0,
-    "slot_read_share": 0.2,
-    "warp_issue_per_cycle": 0.5,
-    "issue_norm": 5.0,
     "overlap_norm": 5.0,
-    "ring_overlap_norm": 3.0,
 }
 
 

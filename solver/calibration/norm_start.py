@@ -35,6 +35,7 @@ _ROUND: dict[str, tuple[float, float, str]] = {
     "load_norm": (6.0, CHOSEN, "how sharply the slowest part of a load decides"),
     "memory_latency_us": (0.6, 0.3, PUBLIC),
     "l2_latency_us": (0.25, 0.3, PUBLIC),
+    "l1_latency_us": (0.03, WIDE, PUBLIC),
     "load_jitter_us": (0.1, WIDE, UNKNOWN),
     "static_imbalance": (0.05, WIDE, UNKNOWN),
     "bulk_issue_cycles": (40.0, WIDE, UNKNOWN),
@@ -59,11 +60,7 @@ _ROUND: dict[str, tuple[float, float, str]] = {
     "mbarrier_cycles": (100.0, WIDE, UNKNOWN),
     "named_cycles": (100.0, WIDE, UNKNOWN),
     "refill_cycles": (100.0, WIDE, UNKNOWN),
-    "slot_read_share": (0.2, WIDE, MEANING),
-    "warp_issue_per_cycle": (0.5, WIDE, MEANING),
-    "issue_norm": (5.0, 0.3, "how sharply the slower of schedulers and warps decides"),
     "overlap_norm": (4.0, 0.5, "how sharply the longer of loads and math decides"),
-    "ring_overlap_norm": (4.0, 0.5, "as overlap_norm"),
 }
 """Value, standard deviation of its logarithm before any row is seen, and why."""
 MEMORY_PART = 0.88

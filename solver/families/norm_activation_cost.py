@@ -53,6 +53,7 @@ CONSTANTS = {
     "load_norm": "1",
     "memory_latency_us": "us",
     "l2_latency_us": "us",
+    "l1_latency_us": "us",
     "load_jitter_us": "us",
     "static_imbalance": "1",
     "bulk_issue_cycles": "cycles",
@@ -77,11 +78,7 @@ CONSTANTS = {
     "mbarrier_cycles": "cycles",
     "named_cycles": "cycles",
     "refill_cycles": "cycles",
-    "slot_read_share": "1",
-    "warp_issue_per_cycle": "instructions/cycle",
-    "issue_norm": "1",
     "overlap_norm": "1",
-    "ring_overlap_norm": "1",
 }
 """The family's constants and their units."""
 
@@ -174,7 +171,8 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     turn = turn * np.where(held, 1, k["turn_streamed_share"])
     batch = batch + missed * k["l2_latency_us"] * cycles_per_us + problem.degree / POLY_STEPS * turn
     row = (
-        (elements * own + k["row_instructions"]) / k["warp_issue_per_cycle"]
+        elements * own
+        + k["row_instructions"]
         + elements / family.BATCH * batch
         + k["row_cycles"]
         + (team > 1) * k["team_cycles"]
@@ -189,8 +187,11 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     lost = np.maximum(0, 1 - k["l2_kept_fraction"] * device.limit("l2_bytes") / working)
     memory_rate = k["hbm_bytes_per_us"] * (g.active / sms) ** k["hbm_sms_exponent"]
     uneven = 1 + persistent * k["static_imbalance"]
-    memory = in_memory * uneven * moved * (1 + (passes - 1) * lost / 2) / memory_rate
-    l2 = uneven * moved * ((1 + passes) / 2 + missed) / (k["l2_bytes_per_us"] * g.active / sms)
+    # Later passes of plain find their rows in the L1 where those at work fit, copies never.
+    rows_bytes = (g.workers + 2) * problem.row_bytes
+    again = (passes - 1) * np.where(plain, np.maximum(0, 1 - kept * l1 / rows_bytes), 1)
+    memory = in_memory * uneven * moved * (1 + again * lost / 2) / memory_rate
+    l2 = uneven * moved * (1 + again / 2 + missed) / (k["l2_bytes_per_us"] * g.active / sms)
     row_bytes = (1 + passes) * problem.row_bytes
     path = g.rows * row_bytes / k["sm_bytes_per_cycle"] / cycles_per_us
     latency_us = k["memory_latency_us"] if in_memory else k["l2_latency_us"]
@@ -207,25 +208,24 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
 
     # Latency: of a plain warp once for each turn of its loads, in every pass.
     turns = -(-vectors // PLAIN_VECTORS)
-    latency = np.where(plain, turns * (latency_us + (passes - 1) * k["l2_latency_us"]), latency_us)
-    again = r.has_ring & (passes > 1)
-    latency = np.where(again, (latency_us + k["l2_latency_us"]) / 2, latency)
+    again_us = turns * ((passes - 1) * k["l1_latency_us"] + again * k["l2_latency_us"])
+    latency = np.where(plain, turns * latency_us + again_us, latency_us)
+    reloaded = r.has_ring & (passes > 1)
+    latency = np.where(reloaded, (latency_us + k["l2_latency_us"]) / 2, latency)
     latency = np.where(by_vectors, producing, latency)
     # A block that ends takes its slots along: each of their turns bears a part of the next start.
     slot_turns = np.maximum(1, c["rounds"] * np.where(r.has_ring, g.parts / g.slots, 1))
     refill = k["block_start_us"] + r.has_ring * latency_us
     latency = latency + np.where(persistent, 0, refill / slot_turns)
 
-    # A slot is given back once its rows are read into registers, or once they are transformed.
-    until_read = 1 - (1 - min(1.0, k["slot_read_share"])) / g.rows_of_team
-    taken_us = alone / cycles_per_us * np.where(registers, until_read, 1)
-    # Of all the SM's items: workers one item after the other, slots a turn for each; beside them
-    # schedulers, where a warp does not wait for what it issues itself.
-    in_turn = np.minimum(g.workers, g.items)
+    # A slot is given back once its last rows are read into registers, or once they are transformed.
+    taken_us = alone / cycles_per_us * np.where(registers, 1 - 1 / g.rows_of_team, 1)
+    # Of all the SM's items: workers one item after the other, slots a turn for each. What a warp
+    # waits for itself others don't fill: it comes on top of what they issue meanwhile.
     turn_us = g.items / np.minimum(g.workers * g.slots, g.items) * (latency + taken_us)
-    of_workers = np.maximum(g.items / in_turn * alone / cycles_per_us, turn_us)
-    others = np.maximum(0, 1 - np.ceil(share) ** -k["issue_norm"]) ** (1 / k["issue_norm"])
-    math = _joined(k["issue_norm"], scheduler * others / cycles_per_us, of_workers)
+    of_workers = g.items / np.minimum(g.workers, g.items) * alone / cycles_per_us
+    others = scheduler * (1 - 1 / np.ceil(share)) / cycles_per_us
+    math = np.maximum(of_workers, turn_us) + others
 
     # Lots: the recurrence's slots, each of so many items of the SM.
     in_flight = np.maximum(1, np.minimum(g.workers * g.slots, g.items))
@@ -233,8 +233,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     iterations = np.maximum(1, np.ceil(g.items * slots / in_flight)).astype(np.int64)
 
     # Loads and math at once take longer than the longer of them: it bears what the other adds.
-    overlap = np.where(r.has_ring, k["ring_overlap_norm"], k["overlap_norm"])
-    both = _joined(overlap, load, math)
+    both = _joined(k["overlap_norm"], load, math)
     load, math = np.where(load < math, load, both), np.where(load < math, both, math)
     load_lot, math_lot = _ticks(load / iterations), _ticks(math / iterations)
     taken = _ticks(taken_us)
