@@ -54,7 +54,11 @@ def timed(
             )
             for cell in race
         ]
-        table = priced(problem, device, norm_rows(problem, configs, device, resident, [c.reserved_smem_bytes for c in race]))
+        table = priced(
+            problem,
+            device,
+            norm_rows(problem, configs, device, resident, [c.reserved_smem_bytes for c in race]),
+        )
         works = np.arange(table.size)
         times = price(table, works, works)[0] / TICKS_PER_US
         times = times * np.exp(random.normal(0, noise, table.size))
