@@ -12,7 +12,7 @@ INVENTED = {
     "launch_us": 2.0,
     "block_start_us": 0.5,
     "last_store_us": 0.6,
-    "clock_ghz": 1.9,
+    "clock_ghz": 1.98,
     "hbm_bytes_per_us": 4.2e6,
     "hbm_sms_exponent": 0.5,
     "l2_bytes_per_us": 7e6,
@@ -52,6 +52,13 @@ INVENTED = {
 }
 
 
+def bare(name: str = "h200") -> DeviceProfile:
+    """A shipped device of which nothing was measured of the family."""
+    device = load_profile(name)
+    models = {n: m for n, m in device.models.items() if n != family.NAME}
+    return dataclasses.replace(device, models=models)
+
+
 def invented(name: str = "h200", **changed: float) -> DeviceProfile:
     """A shipped device with the constants above, some of them changed."""
     values = INVENTED | changed
@@ -59,6 +66,5 @@ def invented(name: str = "h200", **changed: float) -> DeviceProfile:
         each: Constant(values[each], unit, "derived", "invented for tests")
         for each, unit in CONSTANTS.items()
     }
-    device = load_profile(name)
-    models = {n: m for n, m in device.models.items() if n != family.NAME}
-    return dataclasses.replace(device, models={**models, family.NAME: table})
+    device = bare(name)
+    return dataclasses.replace(device, models={**device.models, family.NAME: table})

@@ -12,7 +12,6 @@ once, in floating point, and rounded to ticks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from solver.errors import InvalidProblem, Unsupported
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_columns import NormRows, legal_rows
-from solver.families.norm_activation_geometry import Geometry, geometry
+from solver.families.norm_activation_geometry import geometry
+from solver.families.norm_activation_issue import issue
 from solver.families.norm_activation_legality import runs_on
-from solver.occupancy import BLOCK_SMEM_BYTES, SCHEDULERS, l1_bytes, sm_limits
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works
 from solver.units import TICKS_PER_US
@@ -33,8 +32,6 @@ LOTS = 12
 """Slots of the recurrence at most, which is what a proof unrolls: more are moved in lots."""
 COPY_VECTORS = 8
 """Vectors that a lane of a producer has on their way together (norm_ring.cuh)."""
-POLY_STEPS = 16
-"""Degrees whose coefficients are loaded together (norm_math.cuh)."""
 PLAIN_VECTORS = 4
 """The same of a plain warp's sums (norm_rows.cuh)."""
 
@@ -101,33 +98,6 @@ def constants(device: DeviceProfile) -> dict[str, float]:
     return {name: constant.value for name, constant in device.model(family.NAME).items()}
 
 
-def instructions(
-    problem: NormProblem, r: NormRows, g: Geometry, k: Mapping[str, float]
-) -> tuple[Any, Any]:
-    """Issue slots that an element of a lane takes of its own warp, and of producers. [R] each."""
-    c, size = r.config, problem.element_bytes
-    element = k["element_instructions_half" if size < 4 else "element_instructions_fp32"]
-    streamed = ~r.is_one_of("hold", "registers")
-    if problem.norm == "layer":
-        element += k["layer_instructions"]
-    if problem.activation == "poly":
-        each = k["degree_streamed_instructions"], k["degree_instructions"]
-        element = element + problem.degree * np.where(streamed, *each)
-    else:
-        element += k[f"{problem.activation}_instructions"]
-    # Accesses beyond one load and one store of 16 bytes: more passes, narrower ones, slots.
-    registers = r.is_one_of("hold", "registers")
-    narrow = (g.passes + 1) * family.VECTOR_BYTES / c["vector_bytes"] - 2
-    accesses = np.where(r.has_ring, np.where(registers, 1, 2), narrow)
-    of_copy = np.where(r.is_one_of("copies", "async"), 1, 2 * r.is_one_of("copies", "vector"))
-    copied = r.has_ring * of_copy * g.passes
-    specialised = r.is_one_of("kind", "specialised")
-    access = k["vector_instructions"] * size / family.VECTOR_BYTES
-    own = element + (r.has_ring & streamed) * k["stream_instructions"]
-    own = own + access * (accesses + np.where(specialised, 0, copied))
-    return own, access * np.where(specialised, copied, 0)
-
-
 def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool = True) -> Table:
     """Configurations with their prices, one work and one kernel each.
 
@@ -143,43 +113,15 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     plain = r.is_one_of("kind", "plain")
     registers = r.has_ring & r.is_one_of("hold", "registers")
     persistent = c["rounds"] == 0
-    passes, team = g.passes, c["team"]
+    passes = g.passes
     cycles_per_us = k["clock_ghz"] * 1e3
 
-    # Schedulers: warps are dealt to them and the fullest decides; a warp alone leaves gaps.
-    own, loading = instructions(problem, r, g, k)
-    vectors = -(-problem.row_bytes // (family.WARP * team * c["vector_bytes"]))  # of a lane
-    # Batches of a row: those of its first warp, and of all; a warp whose share is over has none.
-    at_once = np.maximum(1, family.BATCH * problem.element_bytes // c["vector_bytes"])
-    of_warps = -(-problem.row_bytes // (family.WARP * c["vector_bytes"]))
-    whole, rest = np.divmod(of_warps, at_once * team)
-    elements = (whole + (rest > 0)) * family.BATCH
-    all_elements = (whole * team + np.minimum(rest, team)) * family.BATCH
-    issued = g.rows * (all_elements * (own + loading) + team * k["row_instructions"])
-    share = c["consumers"] * g.resident / SCHEDULERS
-    scheduler = issued / SCHEDULERS * np.ceil(share) / share
+    i = issue(problem, r, g, k, device)
     handed = np.where(r.is_one_of("barrier", "named"), k["named_cycles"], k["mbarrier_cycles"])
-    # Scale and shift come from the L1, those that it has no room for from the L2.
-    block_smem = r.smem_bytes + r.reserved_smem_bytes + BLOCK_SMEM_BYTES
-    l1 = l1_bytes(g.resident * block_smem, sm_limits(device))
-    bulk_stores = r.has_ring & r.is_one_of("stores", "bulk")
-    kept = np.where(bulk_stores, k["l1_kept_bulk_fraction"], k["l1_kept_fraction"])
-    missed = np.maximum(0, 1 - kept * l1 / (2 * problem.row_bytes))
-    held = r.is_one_of("hold", "registers")
-    batch = np.where(held, k["batch_cycles"], k["batch_streamed_cycles"])
-    turn = k["turn_half_cycles" if problem.element_bytes < 4 else "turn_fp32_cycles"]
-    turn = turn * np.where(held, 1, k["turn_streamed_share"])
-    batch = batch + missed * k["l2_latency_us"] * cycles_per_us + problem.degree / POLY_STEPS * turn
-    row = (
-        elements * own
-        + k["row_instructions"]
-        + elements / family.BATCH * batch
-        + k["row_cycles"]
-        + (team > 1) * k["team_cycles"]
-    )
     # Of a worker for one item, with nobody beside it; who fills its own ring waits for its group.
     between = handed + r.is_one_of("kind", "ring") * k["refill_cycles"]
-    alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * row + r.has_ring * between
+    alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * i.row + r.has_ring * between
+
     # The load path for all the SM's items: memory, L2, the SM's own, and who issues the copies.
     in_memory = cold or problem.storage_bytes > device.limit("l2_bytes")
     moved = 2.0 * problem.rows * problem.row_bytes
@@ -187,11 +129,10 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     lost = np.maximum(0, 1 - k["l2_kept_fraction"] * device.limit("l2_bytes") / working)
     memory_rate = k["hbm_bytes_per_us"] * (g.active / sms) ** k["hbm_sms_exponent"]
     uneven = 1 + persistent * k["static_imbalance"]
-    # Later passes of plain find their rows in the L1 where those at work fit, copies never.
-    rows_bytes = (g.workers + 2) * problem.row_bytes
-    again = (passes - 1) * np.where(plain, np.maximum(0, 1 - kept * l1 / rows_bytes), 1)
+    # Later passes of plain find some of their rows in the L1, copies none.
+    again = (passes - 1) * np.where(plain, i.rows_missed, 1)
     memory = in_memory * uneven * moved * (1 + again * lost / 2) / memory_rate
-    l2 = uneven * moved * (1 + again / 2 + missed) / (k["l2_bytes_per_us"] * g.active / sms)
+    l2 = uneven * moved * (1 + again / 2 + i.missed) / (k["l2_bytes_per_us"] * g.active / sms)
     row_bytes = (1 + passes) * problem.row_bytes
     path = g.rows * row_bytes / k["sm_bytes_per_cycle"] / cycles_per_us
     latency_us = k["memory_latency_us"] if in_memory else k["l2_latency_us"]
@@ -207,7 +148,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     load = _joined(k["load_norm"], memory, l2, path, issuing)
 
     # Latency: of a plain warp once for each turn of its loads, in every pass.
-    turns = -(-vectors // PLAIN_VECTORS)
+    turns = -(-i.vectors // PLAIN_VECTORS)
     again_us = turns * ((passes - 1) * k["l1_latency_us"] + again * k["l2_latency_us"])
     latency = np.where(plain, turns * latency_us + again_us, latency_us)
     reloaded = r.has_ring & (passes > 1)
@@ -224,7 +165,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     # waits for itself others don't fill: it comes on top of what they issue meanwhile.
     turn_us = g.items / np.minimum(g.workers * g.slots, g.items) * (latency + taken_us)
     of_workers = g.items / np.minimum(g.workers, g.items) * alone / cycles_per_us
-    others = scheduler * (1 - 1 / np.ceil(share)) / cycles_per_us
+    others = i.scheduler * (1 - 1 / np.ceil(i.share)) / cycles_per_us
     math = np.maximum(of_workers, turn_us) + others
 
     # Lots: the recurrence's slots, each of so many items of the SM.

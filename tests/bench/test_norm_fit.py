@@ -12,22 +12,22 @@ import pytest
 
 from bench import norm_fit
 from solver.calibration.norm_start import norm_start
-from solver.device import load_profile, parse_profile, shipped_text
+from solver.device import parse_profile, shipped_text
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
 from solver.families.norm_activation_cost import CONSTANTS
 from solver.split import is_norm_held_out
-from tests.norm_profiles import INVENTED, invented
+from tests.norm_profiles import INVENTED, bare, invented
 from tests.norm_records import timed, write_record
 
-H200 = load_profile("h200")
+H200 = bare()
 PLANTED = {
     "hbm_bytes_per_us": 3.7e6,
     "static_imbalance": 0.12,
     "degree_instructions": 1.2,
     "element_instructions_half": 14.0,
     "block_start_us": 0.9,
-    "warp_issue_per_cycle": 0.7,
+    "batch_cycles": 300.0,
     "memory_latency_us": 0.9,
     "mbarrier_cycles": 250.0,
 }
