@@ -59,8 +59,10 @@ def to_numpy(array: Any) -> Any:
     """The elements as float32."""
     import cupy as cp
 
+    from kernels.bits import to_host
+
     if isinstance(array, cp.ndarray):
-        return cp.asnumpy(array).astype(np.float32)
+        return to_host(cp, array).astype(np.float32)
     return array.float().cpu().numpy()
 
 

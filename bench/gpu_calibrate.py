@@ -28,6 +28,7 @@ from bench.evidence import begin, parser_of, progress_bar
 from bench.files import write
 from kernels.calibrate import kept
 from kernels.calibration import Asked, calibrate
+from kernels.calibration_worker import groups_of
 from kernels.ceilings import tensor_held
 from kernels.drift import drift_of
 from kernels.errors import KernelError
@@ -41,6 +42,7 @@ from solver.calibration.profile import calibrated_text, store_profile
 from solver.calibration.rows import (
     FAMILY,
     RowGroup,
+    mean_ape,
     measured_over_predicted,
     timed_row,
     with_constants,
@@ -82,12 +84,14 @@ def stand_in(device: DeviceProfile, folder: Path, date: str, words: str) -> None
 
 
 def calibration(
-    asked: Asked, out: Path | None, tell: Callable[[str, int, int], None]
+    asked: Asked, out: Path | None, tell: Callable[[str, int, int], None], committed: DeviceProfile
 ) -> dict[str, Any]:
-    """One calibration's record, what became of its profile in it."""
+    """One calibration's record, what became of its profile in it, and how far the committed profile
+    is off over the same fresh rows: this GPU may not be the one that the ground truth is of."""
     with Worker() as worker:
         found = calibrate(asked, worker, tell)
-    return found.record | kept(found, out)
+    beside = mean_ape(groups_of(found.fresh), committed) if found.fresh else None
+    return found.record | kept(found, out) | {"error_committed": beside}
 
 
 def verified(device: str, tell: Callable[[int], None]) -> list[dict[str, Any]]:
@@ -105,7 +109,8 @@ def verified(device: str, tell: Callable[[int], None]) -> list[dict[str, Any]]:
 def drift(verifications: Sequence[dict[str, Any]], device: str) -> dict[str, Any]:
     """What these timings say of the present profile."""
     rows = [_row(each) for each in verifications if each["median_us"]]
-    return drift_of(measured_over_predicted(rows, load_profile(device))).to_dict()
+    ratios = measured_over_predicted(rows, load_profile(device))
+    return drift_of(ratios).to_dict() | {"ratios": ratios}
 
 
 def _row(verification: dict[str, Any]) -> RowGroup:
@@ -176,7 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stand_in(from_datasheet(committed), folder, date, "the datasheet's")
         before = told_of(table, load_profile(device), sides)
         found = calibration(
-            Asked(scratch=True, rows=ROWS, commit=chosen.commit), out, bar("from scratch")
+            Asked(scratch=True, rows=ROWS, commit=chosen.commit),
+            out,
+            bar("from scratch"),
+            committed,
         )
         record["from_scratch"] = found | {
             "ground_truth_before": before,
@@ -190,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell = bar("planted")
         timings = verified(device, lambda done: tell("verify", done, len(PROBLEMS)))
         found_drift = drift(timings, device)
-        found = calibration(Asked(rows=ROWS, commit=chosen.commit), out, tell)
+        found = calibration(Asked(rows=ROWS, commit=chosen.commit), out, tell, committed)
         record["cured"] = found | {
             "drift_before": found_drift,
             "drift": drift(timings, device),
@@ -203,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Neighbour() as neighbour:
             neighbour.start()
             time.sleep(20)  # until it is at work
-            record["shared"] = calibration(few, None, bar("a neighbour"))
+            record["shared"] = calibration(few, None, bar("a neighbour"), committed)
         with Neighbour() as neighbour:
             tell_of_late = bar("one that comes later")
 
@@ -213,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tell_of_late(step, done, total)
 
             try:
-                record["shared_later"] = calibration(few, None, late)
+                record["shared_later"] = calibration(few, None, late, committed)
             except KernelError as error:
                 record["shared_later"] = {"status": "failed", "details": str(error)}
     save()

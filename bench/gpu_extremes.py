@@ -43,6 +43,7 @@ def check_extreme(pair: Pair, seed: int, device: str) -> dict[str, Any]:
     """
     import cupy as cp
 
+    from kernels.bits import to_host
     from kernels.compile import check_compiled
     from kernels.launch import GemmLaunch, Workspace
     from kernels.session import session
@@ -64,7 +65,7 @@ def check_extreme(pair: Pair, seed: int, device: str) -> dict[str, Any]:
     GemmLaunch(plan, kernel, *addresses, workspace).launch(current.stream)
     current.stream.synchronize()
     if along_k:
-        got = float(cp.asnumpy(_flat(operands.c)).view("float32")[0])
+        got = float(to_host(cp, _flat(operands.c)).view("float32")[0])
         wrong = f"{got:g} ones met, expected {shared}" if got != shared else ""
     else:
         bad = _different(_flat(operands.c), long)

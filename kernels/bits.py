@@ -18,6 +18,15 @@ def bits_type(xp: Any, dtype: str) -> Any:
     return xp.uint32 if dtype == "fp32" else xp.uint16
 
 
+def to_host(cp: Any, array: Any) -> Any:
+    """A numpy copy of a CuPy array, once what CuPy's current stream holds is done.
+
+    It is made contiguous here: CuPy copies another within a ``with stream``, whose end forgets a
+    stream that was chosen by ``use``, as a session's is, and what is read later waits for nothing.
+    """
+    return cp.asnumpy(cp.ascontiguousarray(array))
+
+
 def poison(bits: Any) -> Any:
     """What memory of the array's type holds before anything is written: a NaN as bf16, fp16
     and fp32, as a scalar of that type."""

@@ -66,12 +66,13 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What came of it: the profile's text, None where it was refused before there was one; why it
-    must not be stored, None where it may; a record of JSON values."""
+    must not be stored, None where it may; a record of JSON values; the rows it was judged by."""
 
     device: str
     text: str | None
     refusal: Refusal | None
     record: dict[str, Any]
+    fresh: tuple[Timed, ...] = ()
 
 
 def calibrate(asked: Asked, worker: Worker, tell: Tell) -> Calibration:
@@ -108,6 +109,7 @@ class _Run:
         self._gpu, self._device, self._begun = gpu, device, begun
         self._times: dict[int, dict[int, float]] = {0: {}, 1: {}}
         self._figures: list[Figures] = []
+        self._fresh: tuple[Timed, ...] = ()
         self.record: dict[str, Any] = {
             "device": device,
             "gpu": gpu.name,
@@ -154,7 +156,7 @@ class _Run:
 
     def _ended(self, text: str | None, refusal: Refusal | None) -> Calibration:
         self.record["seconds"] = round(time.monotonic() - self._begun, 1)
-        return Calibration(self._device, text, refusal, self.record)
+        return Calibration(self._device, text, refusal, self.record, self._fresh)
 
     def _ceilings(self) -> dict[str, float]:
         ceilings: dict[str, float] = {}
@@ -211,6 +213,7 @@ class _Run:
             return tuple(Timed(design.rows[p], times[p]) for p in places if p in times)
 
         fitted, fresh = timed(design.fitted), timed(design.fresh)
+        self._fresh = fresh
         self.record |= {"rows": len(fitted), "fresh_rows": len(fresh)}
         calibration = {name: self.record[name] for name in KEPT}
         where = f"{self.record['date'][:10]}, {len(fitted)} rows on one {self._gpu.name}"

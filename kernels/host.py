@@ -36,7 +36,9 @@ THROTTLE_REASONS = {  # idleness, which NVML counts among them, is none
 }
 
 USE_LOOKS, USE_POLL_S = 10, 0.15
-"""NVML's utilisation is over the last sixth of a second to a second."""
+USE_SETTLE_S = 1.2
+"""NVML's utilisation is over the last sixth of a second to a second: what we ourselves ran before a
+look is out of it after so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,8 @@ def family_profile(name: str) -> str:
 
 def gpu_use(uuid: str, own_contexts: int, looks: int = USE_LOOKS) -> GpuUse:
     """How a GPU is used now, on which ``own_contexts`` processes of ours have a context and do
-    nothing: the highest of so many utilisations, USE_POLL_S apart. Raises GpuAbsent."""
+    nothing: the highest of so many utilisations, USE_POLL_S apart, from USE_SETTLE_S on. Raises
+    GpuAbsent."""
     with _nvml() as pynvml:
 
         def told(read: Any) -> Any:
@@ -221,6 +224,7 @@ def gpu_use(uuid: str, own_contexts: int, looks: int = USE_LOOKS) -> GpuUse:
 
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         busy = []
+        time.sleep(USE_SETTLE_S)
         for _ in range(looks):
             time.sleep(USE_POLL_S)
             rates = told(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))

@@ -9,7 +9,16 @@ from typing import Any
 from kernels.host import ClockReading
 from kernels.process import report
 from kernels.protocol import Protocol, finished
-from kernels.replay import Side, elapsed_us, event, prepare, rounds_at_once, spend, warm_device
+from kernels.replay import (
+    Side,
+    elapsed_us,
+    event,
+    prepare,
+    rest,
+    rounds_at_once,
+    spend,
+    warm_device,
+)
 from kernels.session import Session
 from kernels.statistics import RatioInterval, Timing, summarise
 
@@ -62,7 +71,8 @@ def measure(
         marks[-1][2].synchronize()
         for side, start, end in marks:
             times_us[side].append(elapsed_us(start, end) / graphs[side].launches)
-        spent_ms += elapsed_us(batch, marks[-1][2]) / 1e3
+        batch_ms = elapsed_us(batch, marks[-1][2]) / 1e3
+        spent_ms += batch_ms
         rounds += batch_rounds
         ratios = [b / a for a, b in zip(*times_us, strict=True)] if len(graphs) == 2 else []
         stop, interval = finished(protocol, rounds, spent_ms, ratios)
@@ -70,6 +80,7 @@ def measure(
         report("timing", rounds=rounds, half_width=half_width)
         if stop:
             break
+        rest(protocol, batch_ms)
     return Measurement(
         tuple(summarise(t, g.launches) for t, g in zip(times_us, graphs, strict=True)),
         interval,

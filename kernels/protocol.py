@@ -26,6 +26,9 @@ class Protocol:
     min_rounds      replays of each side at least, ``max_rounds`` at most
     budget_ms       GPU time after which no further round starts, once ``min_rounds`` are
                     done or OVERSPENT times the budget is gone
+    rest            idle time after each batch of replays, as a multiple of the GPU time that it
+                    took: a GPU that works without a pause is slowed down by its power cap after
+                    some 100 ms, and then a time is not that of a launch by itself
     half_width      a comparison repeats until its interval's half-width is this fraction
     confidence      of that interval
     """
@@ -36,6 +39,7 @@ class Protocol:
     min_rounds: int = 15
     max_rounds: int = 400
     budget_ms: float = 120.0
+    rest: float = 0.0
     half_width: float = 0.02
     confidence: float = 0.95
     l2_multiple: int = 3
@@ -81,10 +85,10 @@ class SustainedProtocol:
 
 
 BENCH = Protocol()
-VERIFY = Protocol(warmup_ms=50.0, budget_ms=400.0, max_rounds=1000)
+VERIFY = Protocol(warmup_ms=50.0, budget_ms=400.0, rest=1.0, max_rounds=1000)
 SAMPLE = Protocol(warmup_ms=2.0, replay_us=400.0, min_rounds=5, max_rounds=50, budget_ms=6.0)
-CHOICE = Protocol(warmup_ms=2.0, min_rounds=12, max_rounds=50, budget_ms=8.0)
-REGRET = Protocol(replay_us=300.0, min_rounds=21, max_rounds=61, budget_ms=40.0)
+CHOICE = Protocol(warmup_ms=2.0, min_rounds=12, max_rounds=50, budget_ms=8.0, rest=1.0)
+REGRET = Protocol(replay_us=300.0, min_rounds=21, max_rounds=61, budget_ms=24.0, rest=2.0)
 """Of a race in which all candidates run to its end. Replays of one kernel differ by about 1 %, so
 that the median of 21 paired ones is off by 0.3 % or less, small beside a regret of 1 to 3 %. CHOICE
 would not do: it drops a candidate after 5 rounds, and tells no more of it."""

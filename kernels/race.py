@@ -18,6 +18,7 @@ from kernels.replay import (
     elapsed_us,
     event,
     prepare,
+    rest,
     rounds_at_once,
     spend,
     warm_device,
@@ -124,13 +125,15 @@ def race(
         marks[-1][2].synchronize()
         for index, start, end in marks:
             times_us[index].append(elapsed_us(start, end) / graphs[index].launches)
-        spent_ms += elapsed_us(batch, marks[-1][2]) / 1e3
+        batch_ms = elapsed_us(batch, marks[-1][2]) / 1e3
+        spent_ms += batch_ms
         rounds += batch_rounds
         if drop:
             running = still_running(times_us, running)
         spent = spent_ms >= protocol.budget_ms * len(sides) and rounds >= protocol.min_rounds
         if len(running) == 1 or rounds >= protocol.max_rounds or spent:
             break
+        rest(protocol, batch_ms)
     winner = min(running, key=lambda index: median(times_us[index]))
     laps = tuple(
         Lap(median(times), len(times), index not in running) for index, times in enumerate(times_us)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +94,12 @@ def spend(session: Session, graphs: Sequence[Graph], spend_ms: float) -> None:
         last = event(session.stream)
         last.synchronize()
         spent_ms += elapsed_us(first, last) / 1e3
+
+
+def rest(protocol: Protocol, spent_ms: float) -> None:
+    """Leave the GPU idle after ``spent_ms`` of its time, as long as ``protocol`` says."""
+    if protocol.rest:
+        time.sleep(protocol.rest * spent_ms / 1e3)
 
 
 def rounds_at_once(graphs: Sequence[Graph]) -> int:

@@ -76,6 +76,7 @@ def launch_traced(task: TraceTask) -> TracedLaunches:
     """
     import cupy as cp
 
+    from kernels.bits import to_host
     from kernels.compile import compile_kernel
     from kernels.launch import LoadedKernel, address
     from kernels.measure import measure
@@ -119,7 +120,7 @@ def launch_traced(task: TraceTask) -> TracedLaunches:
     ctas = []
     for _ in range(LAUNCHES):
         # Both are enqueued before either is read: the clock between them is a busy GPU's.
-        before, last = [read_heads(plan, cp.asnumpy(x)) for x in [replay() for _ in range(2)]]
+        before, last = [read_heads(plan, to_host(cp, x)) for x in [replay() for _ in range(2)]]
         cta, timed = int(np.argmax(last.span)), clock_mhz(before, last)
         clock = measured.clock_after.sm_clock_mhz if timed is None else timed
         if clock is None:
@@ -131,7 +132,7 @@ def launch_traced(task: TraceTask) -> TracedLaunches:
                 clock,
                 "nvml" if timed is None else "timer",
                 int(last.span[cta]),
-                cp.asnumpy(records[cta, :, : int(last.room[cta])]),
+                to_host(cp, records[cta, :, : int(last.room[cta])]),
             )
         )
     return TracedLaunches(

@@ -93,3 +93,15 @@ sys.exit(pytest.main(["tests/gpu", "-m", "gpu", "--collect-only", "-q"]))
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "tests/gpu/test_kernel.py::" in run.stdout
+
+
+def test_arrays_come_to_the_host_in_one_place() -> None:
+    """CuPy's copy of what is not contiguous loses the session's stream; ``to_host`` knows."""
+    text = {
+        path: path.read_text("utf-8")
+        for layer in ("app", "bench", "kernels")
+        for path in (ROOT / layer).rglob("*.py")
+    }
+    users = {path.relative_to(ROOT).as_posix() for path in text if ".asnumpy(" in text[path]}
+    # follow.py runs by itself, with no more than CuPy and cuda-bindings.
+    assert users == {"kernels/bits.py", "kernels/export/follow.py"}

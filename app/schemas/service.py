@@ -106,9 +106,9 @@ class DriftShape(Shape):
     found: bool | None = Field(description="null: too few problems to tell")
     problems: int = Field(description="distinct problems verified last that count")
     ratio: float | None = Field(description="median of measured over predicted time")
-    low: float | None
-    high: float | None
+    off: int = Field(description="of the problems, those whose ratio is further from 1 than band")
     band: float = Field(description="how far the model may be off by itself")
+    usual: float = Field(description="the part of a suite's picks that may be further off")
     advice: str | None = Field(description="the command that mends it")
 
 

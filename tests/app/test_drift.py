@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 
 from app.recorded import results_folder
 from app.regret_plan import model_first
+from bench.calibration_replay import PLANTED
 from kernels.drift import ADVICE, BAND, ENOUGH, LATEST, drift_of
+from solver.calibration.rows import with_constants
 from solver.device import DeviceProfile
 from solver.ground_truth import CONFIG_FIELDS
 from solver.problem import Problem
@@ -39,7 +42,7 @@ def test_a_true_model_with_errors_and_a_small_bias_is_not_said_to_have_drifted(
 ) -> None:
     found = [drift_of(ratios(random.Random(seed), count, bias)).found for seed in range(2000)]
     assert None not in found
-    assert sum(map(bool, found)) <= 2  # 99 % and a band: once in some thousand
+    assert sum(map(bool, found)) <= 20  # once in a hundred at the most, which is the rule's word
 
 
 @pytest.mark.parametrize("off", [1 / 1.25, 1.25])
@@ -48,7 +51,8 @@ def test_a_device_that_is_a_quarter_off_is_found(off: float) -> None:
     assert sum(map(bool, found)) >= 499
     whole = drift_of(ratios(random.Random(1), 24, off)).to_dict()
     assert whole["advice"] == ADVICE
-    assert whole["low"] <= whole["ratio"] <= whole["high"]
+    assert 24 >= whole["off"] > 24 * whole["usual"]
+    assert abs(whole["ratio"] / off - 1) < whole["band"]
 
 
 def test_too_few_problems_tell_nothing_and_old_ones_do_not_count() -> None:
@@ -57,6 +61,21 @@ def test_too_few_problems_tell_nothing_and_old_ones_do_not_count() -> None:
     assert few.to_dict()["advice"] is None
     assert drift_of([1.0] * LATEST + [2.0] * 500).found is False
     assert drift_of([2.0] * LATEST + [1.0] * 500).problems == LATEST
+
+
+@pytest.mark.parametrize("count", [ENOUGH, 18, 24, LATEST])
+def test_a_device_that_is_off_both_ways_is_found_though_the_median_stays(count: int) -> None:
+    both = [factor for _ in range(count // 2) for factor in (0.8, 1.25)]
+    whole = drift_of(both)
+    assert whole.ratio == pytest.approx(1.0, abs=0.03)
+    assert whole.found is True
+    assert drift_of([1.0 + 0.9 * (ratio - 1) * (BAND / 0.25) for ratio in both]).found is False
+
+
+def test_a_third_of_the_picks_may_be_off_and_hardly_more() -> None:
+    found = [drift_of([1.2] * off + [1.0] * (48 - off)).found for off in range(49)]
+    assert found.index(True) in range(48 // 3 + 4, 48 // 2 + 4)
+    assert found == sorted(found, key=bool)  # once found, found for all that is worse
 
 
 def test_one_outlier_is_no_drift() -> None:
@@ -82,9 +101,18 @@ def predicted_us(problem: Problem, config: Any, profile: DeviceProfile) -> float
     return float(price_rows(problem, profile, columns, cold=True)[0][0] / TICKS_PER_US)
 
 
-def test_constants_that_were_planted_wrong_are_found_and_the_true_ones_are_not() -> None:
+def mixed(profile: DeviceProfile) -> DeviceProfile:
+    """Some constants too high, others too low, as ``bench.gpu_calibrate`` plants them."""
+    spoiled = {name: f * profile.constant("sm90_gemm", name) for name, f in PLANTED.items()}
+    return with_constants(profile, spoiled, "planted")
+
+
+@pytest.mark.parametrize("plant", [lambda profile: scaled(profile, 1.4), mixed])
+def test_constants_that_were_planted_wrong_are_found_and_the_true_ones_are_not(
+    plant: Callable[[DeviceProfile], DeviceProfile],
+) -> None:
     rng = random.Random(7)
-    wrong = scaled(H200, 1.4)
+    wrong = plant(H200)
     true_ratios, wrong_ratios = [], []
     for problem in load_suite("llm")[::6]:
         config, believed_us = model_first(problem, wrong)[0]
@@ -108,8 +136,11 @@ def test_the_band_is_more_than_any_class_of_held_out_rows_is_off_by_in_the_mean(
     assert max(errors) <= BAND
 
 
-def test_the_picks_that_are_recorded_have_not_drifted() -> None:
-    rows = json.loads((results_folder("h200") / "best_llm.json").read_text("utf-8"))["rows"]
+@pytest.mark.parametrize(
+    "record", ["best_llm", "best_paper", "best_odd40", "best_unaligned20", "picks_further60"]
+)
+def test_the_picks_that_are_recorded_have_not_drifted(record: str) -> None:
+    rows = json.loads((results_folder("h200") / f"{record}.json").read_text("utf-8"))["rows"]
     picks = [r for r in rows if r["role"] == "pick" and r["median_us"]]
     measured = [row["median_us"] / row["predicted_us"] for row in picks]
     assert len(measured) >= ENOUGH

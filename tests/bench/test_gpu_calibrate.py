@@ -88,11 +88,15 @@ def test_the_record_says_what_was_learnt_cured_and_refused(host: None, tmp_path:
     scratch = record["from_scratch"]
     assert scratch["status"] == "stored"
     assert scratch["error"] < 0.06 < 0.1 < scratch["error_present"]
+    assert scratch["error_committed"] < 0.03  # the GPU here is the committed profile
     before = scratch["ground_truth_before"]["fitted"]["llm"]["mean_ape"]
     assert scratch["ground_truth"]["fitted"]["llm"]["mean_ape"] < before
     cured = record["cured"]
     assert cured["status"] == "stored"
     assert (cured["drift_before"]["found"], cured["drift"]["found"]) == (True, False)
+    assert (
+        len(cured["drift"]["ratios"]) == cured["drift"]["problems"] == len(gpu_calibrate.PROBLEMS)
+    )
     assert record["shared"]["reason"] == "gpu_shared"
     assert record["shared_later"]["status"] == "refused"
     assert os.environ[PROFILES_VARIABLE]

@@ -36,7 +36,7 @@ def test_a_faster_alternative_is_found_and_surely_beats_a_slow_pick(
     assert found.fresh.ratio == pytest.approx(found.entrants[2].ratio, rel=0.05)
     assert 1 in found.beaten
     assert found.entrants[0].dropped_at is not None
-    assert found.entrants[0].rounds < found.entrants[2].rounds
+    assert found.entrants[0].rounds <= found.entrants[2].rounds < VERIFY.max_rounds
     assert all(entrant.failure is None for entrant in found.entrants)
 
 

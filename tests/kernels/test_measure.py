@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("cupy")
 import kernels.replay as replaying
 from kernels.measure import measure
 from kernels.protocol import BENCH
+from kernels.race import race
 from tests.kernels.fake_gpu import CLOCK, fake_session, side
 
 
@@ -59,3 +61,21 @@ def test_slow_launches_are_not_repeated_for_ever(session: Any) -> None:
     session.warm = True
     measure(session, [side(session, "a", 50_000.0, 2)], replace(BENCH, warmup_ms=0.0))
     assert session.stream.now_us < 2e6
+
+
+def test_a_gpu_rests_as_long_as_the_protocol_says_and_rest_is_not_timed(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", rests_s.append)
+    session.warm = True
+    sides = [side(session, name, span, 1) for name, span in (("a", 1000.0), ("b", 1300.0))]
+    protocol = replace(BENCH, warmup_ms=0.0, min_rounds=24, half_width=0.0, budget_ms=50.0)
+    assert measure(session, sides, protocol).timings[1].median_us == pytest.approx(1300.0)
+    assert not rests_s
+    assert measure(session, sides, replace(protocol, rest=2.0)).timings[1].replays >= 24
+    # Three batches of eight rounds, and none after the last.
+    assert rests_s == pytest.approx([2 * (8 * 2.3) / 1e3] * 2)
+    rests_s.clear()
+    race(session, sides, replace(protocol, rest=0.5, max_rounds=24), drop=False)
+    assert rests_s == pytest.approx([0.5 * (8 * 2.3) / 1e3] * 2)

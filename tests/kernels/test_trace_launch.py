@@ -99,7 +99,16 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             clock = SimpleNamespace(sm_clock_mhz=1755)
             return SimpleNamespace(timings=timings, ratio=ratio, clock_after=clock)
 
-        fake = SimpleNamespace(zeros=gpu.zeros, uint64=np.uint64, asnumpy=np.copy)
+        def asnumpy(array: Any) -> Any:
+            assert array.flags.c_contiguous  # or CuPy forgets the session's stream
+            return np.copy(array)
+
+        fake = SimpleNamespace(
+            zeros=gpu.zeros,
+            uint64=np.uint64,
+            asnumpy=asnumpy,
+            ascontiguousarray=np.ascontiguousarray,
+        )
         monkeypatch.setitem(sys.modules, "cupy", fake)
         monkeypatch.setattr(kernels.session, "session", lambda: session)
         monkeypatch.setattr("kernels.compile.compile_kernel", compile_kernel)

@@ -25,11 +25,14 @@ enum Head : u32 { kStartClock = 0, kStartTime = 1, kEnd = 2, kWhere = 3, kSteps 
 static_assert(kRoom > kSteps && (kRoom & (kRoom - 1)) == 0, "a full room ends in zeros");
 
 // One lane of the first warp of each MATH warpgroup, and of each DMA warp, keeps
-//   kStartClock  the clock, 64 bits, and
-//   kStartTime   the device's timer in ns, 64 bits, when it began to set up
 //   kEnd         the clock's low half at the end, and where the next step would have gone
-//   kWhere       its SM
 //   a step       the clock's low half at a place, and the cycles since the place before << 4 | place
+// and that of the block's first warp, when it comes to its first full barrier,
+//   kStartClock  the clock, 64 bits, and
+//   kStartTime   the device's timer in ns, 64 bits
+//   kWhere       its SM
+// The timer is slow to read: there, the first loads are on their way, and the next launch has been
+// let begin.
 // Where a wait begins is no step of its own: one store an iteration. What there is no room for is
 // not kept. A store is predicated, so that the warp stays whole, and nobody waits for it; DMA warps
 // have few registers, which is why `next_` alone tells stripe, step and whether there is room.
@@ -45,13 +48,14 @@ class Progress {
   }
 
   __device__ __forceinline__ void unit(u32) {}
-  __device__ __forceinline__ void begin(Place, u32) { before_ = clock(); }
+  __device__ __forceinline__ void begin(Place place, u32) {
+    before_ = clock();
+    if (place == kWaitsFull && threadIdx.x == 0 && next_ % kRoom == kSteps) start();
+  }
   __device__ __forceinline__ void at(Place place, u32 = 0) {
-    if (place == kSetUp) {
-      start();
-    } else if (place == kDone) {
-      end();
-    } else {
+    if (place == kDone) {
+      store(head(kEnd), next_ != 0, clock(), next_);
+    } else if (place != kSetUp) {
       const u32 now = clock();
       const bool has_room = next_ % kRoom != 0;
       store(next_, has_room, now, (now - before_) << 4 | place);
@@ -65,18 +69,14 @@ class Progress {
     return (next_ - 1) / kRoom * kRoom + record;
   }
   __device__ __forceinline__ void start() const {
-    u32 low, high;
+    u32 low, high, sm;
     asm volatile("{\n.reg .b64 t;\nmov.u64 t, %%clock64;\nmov.b64 {%0, %1}, t;\n}\n"
                  : "=r"(low), "=r"(high)::"memory");
     store(head(kStartClock), next_ != 0, low, high);
     asm volatile("{\n.reg .b64 t;\nmov.u64 t, %%globaltimer;\nmov.b64 {%0, %1}, t;\n}\n"
                  : "=r"(low), "=r"(high)::"memory");
     store(head(kStartTime), next_ != 0, low, high);
-  }
-  __device__ __forceinline__ void end() const {
-    u32 sm;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
-    store(head(kEnd), next_ != 0, clock(), next_);
     store(head(kWhere), next_ != 0, sm, 0);
   }
   static __device__ __forceinline__ u32 clock() {
