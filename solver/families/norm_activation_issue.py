@@ -85,7 +85,7 @@ def issue(
     l1 = l1_bytes(g.resident * block_smem, sm_limits(device))
     bulk_stores = r.has_ring & r.is_one_of("stores", "bulk")
     kept = l1 * np.where(bulk_stores, k["l1_kept_bulk_fraction"], k["l1_kept_fraction"])
-    missed = np.maximum(0, 1 - kept / (2 * problem.row_bytes))
+    missed = _missed(kept, 2 * problem.row_bytes)
 
     registers = r.is_one_of("hold", "registers")
     turn = k["turn_half_cycles" if problem.element_bytes < 4 else "turn_fp32_cycles"]
@@ -101,5 +101,11 @@ def issue(
         row=row + (team > 1) * k["team_cycles"],
         vectors=-(-problem.row_bytes // (family.WARP * team * c["vector_bytes"])),
         missed=missed,
-        rows_missed=np.maximum(0, 1 - kept / ((g.workers + 2) * problem.row_bytes)),
+        rows_missed=_missed(kept, (g.workers + 2) * problem.row_bytes),
     )
+
+
+def _missed(kept: Any, read_bytes: Any) -> Any:
+    """Of bytes that are read round and round, the part that a cache no longer has: they throw
+    themselves out, so that nothing is left of twice what it keeps."""
+    return np.clip(2 * (1 - kept / read_bytes), 0, 1)
