@@ -26,7 +26,21 @@ MEMORY_BOUND = 0.5
 """Of a copy's time, what arithmetic at the general pipes' peak takes at most where memory alone
 bounds a problem."""
 
-WHY = dict.fromkeys(("claimed", "less", "order", "like", "named", "deep", "copies"), "TO SAY")
+WHY = {
+    "claimed": "the plain kernel has as many warps as fit and finds its rows in the L1 when it "
+    "reads them again: there is little latency left to hide",
+    "less": "producer warps that load by vectors wait for each turn of their loads, and take issue "
+    "slots of the consumers",
+    "order": "which ratio is best goes with how many warps share a row and what is to compute, not "
+    "with the ratio itself",
+    "like": "what gains are copies ahead of their chunks, and like warps have them too",
+    "named": "a block of named rings takes all 16 of its barriers, and every thread of both roles "
+    "meets there; an mbarrier takes one arrival of a warp",
+    "deep": "with whole rows in a chunk two are enough to have the next one on its way",
+    "copies": "a bulk copy takes one thread and runs ahead; loads of producer warps come turn by "
+    "turn, and their stores to shared memory besides",
+}
+"""Why each came out as it did."""
 
 Ratio = Callable[[Outcome], float | None]
 

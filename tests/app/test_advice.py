@@ -230,7 +230,7 @@ def test_the_commands_of_the_page_work(
     Path("kernel.json").write_text(json.dumps(QUESTIONS[0]["figures"]))
     Path("profile.csv").write_text(raw(ids=("0", "1")))
     commands = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         program, *words = shlex.split(command)
         assert program == "warpwright"
