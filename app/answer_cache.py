@@ -6,7 +6,7 @@ import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 
-from solver.question import Question
+from solver.question import NormQuestion, Question
 
 QUERIES_EACH = 8
 """Query strings that one answer is found by at once; further spellings are read each time."""
@@ -39,7 +39,7 @@ class Answer:
         return self.status == "optimal"
 
 
-def canonical(question: Question) -> str:
+def canonical(question: Question | NormQuestion) -> str:
     """A text that two questions share if and only if their whole answers are the same bytes.
 
     The device is resolved and defaults are filled in; when the answer is due is no part of it.

@@ -14,7 +14,7 @@ from app.metrics import Metrics
 from app.solver_pool import SolverPool
 from app.winners import Winners
 from solver.device import profiles_revision
-from solver.question import Question
+from solver.question import NormQuestion, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Answering:
 
     async def answer(
         self,
-        question: Question,
+        question: Question | NormQuestion,
         *,
         arrived_s: float | None = None,
         query: bytes | None = None,
@@ -111,7 +111,12 @@ class Answering:
         self._profiles, self._races = profiles, races
 
     async def _join(
-        self, key: str, question: Question, winner: Winner | None, patient: bool, begun: float
+        self,
+        key: str,
+        question: Question | NormQuestion,
+        winner: Winner | None,
+        patient: bool,
+        begun: float,
     ) -> Given:
         flight = self._flights.get(key)
         source = "miss" if flight is None else "joined"
@@ -138,7 +143,7 @@ class Answering:
     async def _solve(
         self,
         key: str,
-        question: Question,
+        question: Question | NormQuestion,
         winner: Winner | None,
         arrived_s: float | None,
         patient: bool,

@@ -10,16 +10,15 @@ from functools import cache
 from typing import Any
 
 from app.measured_answer import MEASURED, Winner, measured_body
+from app.ops import op_of
 from app.strict_json import dump
-from kernels.sources import kernel_id
 from solver.certificate import certificate
 from solver.config import Config
 from solver.device import DeviceProfile, device_names, load_profile
 from solver.engine import Engine
 from solver.explain import explain as explanation
-from solver.families import sm90_gemm
 from solver.problem import Problem
-from solver.question import Question
+from solver.question import Asked, Question
 from solver.solution import Solution
 
 WARM_DEVICES = ("h200",)
@@ -36,7 +35,7 @@ def warm() -> None:
 
 
 def optimize(
-    question: Question, asked_s: float | None = None, winner: Winner | None = None
+    question: Asked, asked_s: float | None = None, winner: Winner | None = None
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The body of an answer, and the milliseconds of each of its steps.
 
@@ -51,7 +50,7 @@ def optimize(
 
 
 def optimize_encoded(
-    question: Question, asked_s: float | None = None, winner: Winner | None = None
+    question: Asked, asked_s: float | None = None, winner: Winner | None = None
 ) -> tuple[bytes, str, dict[str, float]]:
     """``optimize`` with the body as it is sent, and how its proof stands: what a solver process
     hands to the event loop, which then neither builds nor writes it.
@@ -65,14 +64,10 @@ def solve(question: Question) -> Solution:
     return _engine().optimize(question).solution
 
 
-def kernel_id_of(problem: Problem, config: Config) -> str:
-    """The id of the kernel that a configuration of the Hopper family is launched with."""
-    return kernel_id(sm90_gemm.compile_key(config, problem.dtype, problem.kernel_layout))
-
-
-def certify(question: Question) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def certify(question: Asked) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The body of an answer and its certificate, None where a time limit came before the
-    proof's end. Raises InvalidInput for a question that asks for no proof.
+    proof's end. Raises InvalidInput for a question that asks for no proof, or of another op than
+    gemm.
     """
     answer = _engine().optimize(question)
     body = measured_body(_with_kernel_id(answer.to_dict()), answer.solution, None)
@@ -102,19 +97,19 @@ def simulate(
     )
 
 
-def choose(problem: Problem, config: Config | None, device: str) -> dict[str, Any]:
+def choose(
+    problem: Problem, config: Config | None, device: str, cache: str = "cold"
+) -> dict[str, Any]:
     """The body of an answer for a configuration, else for the pick; it is legal either way."""
     if config is None:
-        return optimize(Question(problem, device=device, proof="none"))[0]
-    return simulate(problem, config, device, "calibrated")
+        return optimize(Question(problem, device=device, proof="none", cache=cache))[0]
+    return simulate(problem, config, device, "calibrated", cache=cache)
 
 
 def _with_kernel_id(body: dict[str, Any]) -> dict[str, Any]:
-    config = Config.from_dict(body["config"])
-    identity = None
-    if config.family == sm90_gemm.NAME:
-        problem = Problem(**body["problem"])
-        identity = kernel_id_of(problem, config)
+    op = op_of(body)
+    problem, config = op.problem(**body["problem"]), op.config(body["config"])
+    identity = op.kernel_id(problem, config, body["device"]["name"])
     return {**body, "kernel": {"id": identity, **body["kernel"]}}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.host import HostGpu, host_gpu, match_profile, why_absent
 from solver.device import families_of
 from solver.errors import InvalidProblem
-from solver.families.registry import memory_bytes
-from solver.problem import Problem
+from solver.families.registry import family_of
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,14 @@ def gpu_uuid() -> str | None:
     return None if gpu is None else gpu.uuid
 
 
-def check_memory(problem: Problem, gpu: HostGpu) -> None:
-    """Raise InvalidProblem where A, B, C and copies of these are more than the GPU's memory."""
-    needed = memory_bytes(problem, "calibrated")
+def check_memory(problem: Any, gpu: HostGpu) -> None:
+    """Raise InvalidProblem where what a launch reads, writes and copies is more than the GPU's
+    memory."""
+    family = family_of(problem)
+    needed = family.memory_bytes(problem, "calibrated")
     if needed > gpu.memory_bytes:
         raise InvalidProblem(
-            "m",
-            f"A, B and C, and copies of those that TMA can't take as they lie, must fit the GPU's "
-            f"memory of {gpu.memory_bytes} bytes, they take {needed}",
+            family.extent,
+            f"{family.holds} must fit the GPU's memory of {gpu.memory_bytes} bytes, they take "
+            f"{needed}",
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.host import Host
 from app.measured_answer import Winner
+from app.ops import GEMM, op_of
 from app.store.job import Job, Outcome, written
 from app.store.measurements import Conditions, Measured, MeasurementStore, Raced
 from app.verification import KIND
@@ -65,6 +66,7 @@ class Learning:
     def learn_from(self, job: Job, outcome: Outcome) -> Outcome:
         """The outcome of a job's run, with what it taught where it was a verification of a pick."""
         picked = job.kind == KIND and job.request.get("picked") is True
+        picked = picked and op_of(job.request).name == GEMM  # of no other op it is remembered
         taught = self.remember(job.id, outcome) if picked else None
         return outcome if taught is None else replace(outcome, result=outcome.result | taught)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from app import norm_verification
+from app.ops import GEMM, NORM
 from app.store.job import UNREADABLE, Job, Outcome
 from kernels.errors import KernelError
+from kernels.norm.verify import NormVerificationRequest, verify_norm
 from kernels.process import Worker
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest, verify
@@ -19,26 +22,39 @@ if TYPE_CHECKING:  # the command line verifies without a queue, and without its 
 
 KIND = "verification"
 
+AnyVerification = VerificationRequest | NormVerificationRequest
+
 
 def verify_here(
-    request: VerificationRequest,
+    request: AnyVerification,
     *,
     deadline_s: float,
     worker: Worker | None = None,
     on_report: Callable[[dict[str, Any]], None] | None = None,
 ) -> Outcome:
-    """Compile, launch, check and time one kernel in a process of its own, next to cuBLAS.
+    """Compile, launch, check and time one kernel in a process of its own, next to what is to be
+    compared with it: cuBLAS, or the family's other kinds.
 
     The process is ``worker``'s, which stays warm for the next, or a fresh one. Raises
     GpuAbsent and NoKernelFamily where nothing can be launched.
     """
+    if isinstance(request, NormVerificationRequest):
+        norm = verify_norm(request, deadline_s, worker, on_report)
+        return Outcome(norm.status, norm.reason and str(norm.reason), norm.to_dict())
     result = verify(request, deadline_s, worker, on_report)
     reason = None if result.reason is None else str(result.reason)
     return Outcome(result.status, reason, result.to_dict())
 
 
-def request_of(request: VerificationRequest) -> dict[str, Any]:
-    """What a job of this kind keeps of its question; what is as it usually is is left out."""
+def request_of(request: AnyVerification) -> dict[str, Any]:
+    """What a job of this kind keeps of its question; ``requested`` reads it."""
+    if isinstance(request, NormVerificationRequest):
+        return norm_verification.request_of(request)
+    return _product_of(request)
+
+
+def _product_of(request: VerificationRequest) -> dict[str, Any]:
+    """What is as it usually is is left out."""
     kept: dict[str, Any] = {
         "problem": request.problem.to_dict(),
         "config": request.config.to_dict(),
@@ -77,8 +93,12 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
         return Outcome("failed", "environment", {"details": str(error)})
 
 
-def requested(kept: Mapping[str, Any]) -> VerificationRequest:
+def requested(kept: Mapping[str, Any]) -> AnyVerification:
     """What ``request_of`` kept."""
+    return _READERS[kept.get("op", GEMM)](kept)
+
+
+def _product(kept: Mapping[str, Any]) -> VerificationRequest:
     predicted_us = kept["predicted_us"]
     if not isinstance(predicted_us, float | int):
         raise TypeError(f"predicted_us must be a number, is {predicted_us!r}")
@@ -95,3 +115,9 @@ def requested(kept: Mapping[str, Any]) -> VerificationRequest:
         ),
         picked=kept.get("picked", False) is True,
     )
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], AnyVerification]] = {
+    GEMM: _product,
+    NORM: norm_verification.requested,
+}

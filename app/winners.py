@@ -8,7 +8,7 @@ import threading
 from app.measured_answer import Winner
 from solver.objective import DEFAULT
 from solver.problem import Problem
-from solver.question import Question
+from solver.question import NormQuestion, Question
 
 
 class Winners:
@@ -24,9 +24,12 @@ class Winners:
         self._winners: dict[tuple[Problem, str], Winner] = {}
         self._lock = threading.Lock()
 
-    def find(self, question: Question) -> Winner | None:
+    def find(self, question: Question | NormQuestion) -> Winner | None:
         """What a race of the question's problem found, where it may be answered: for this device
-        and by the calibrated model, with the default objective, on all SMs."""
+        and by the calibrated model, with the default objective, on all SMs. Races are of products
+        alone."""
+        if not isinstance(question, Question):
+            return None
         if not self._winners or question.device != self.device or question.model != "calibrated":
             return None
         on_fewer_sms = any(bound.variable == "sms" for bound in question.constraints.bounds)

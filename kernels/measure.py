@@ -25,7 +25,8 @@ from kernels.statistics import RatioInterval, Timing, summarise
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Timings of the sides in order, the ratio second over first, clocks around it all.
+    """Timings of the sides in order, the ratio second over first where there are two, clocks around
+    it all. ``times_us`` has each side's µs per launch, round by round.
 
     ``clock_after`` is read while the last replays still run. ``flushed``: the L2 was flushed
     before each replay.
@@ -36,12 +37,13 @@ class Measurement:
     clock_before: ClockReading
     clock_after: ClockReading
     flushed: bool
+    times_us: tuple[tuple[float, ...], ...] = ()
 
 
 def measure(
     session: Session, sides: Sequence[Side], protocol: Protocol, flush: bool = False
 ) -> Measurement:
-    """Time one side, or two interleaved in alternating order, by ``protocol``.
+    """Time one side, or several interleaved in alternating order, by ``protocol``.
 
     Rounds go on until ``protocol.finished``: enough of them, and for two sides an interval
     that is narrow enough or a note that says why it is not.
@@ -87,4 +89,5 @@ def measure(
         clock_before,
         clock_after,
         flush,
+        tuple(map(tuple, times_us)),
     )

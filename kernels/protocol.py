@@ -96,6 +96,9 @@ TRACE = Protocol(warmup_ms=3.0, replay_us=300.0, min_rounds=15, max_rounds=41, b
 """Of many configurations in a row, each traced and timed beside the kernel that ships."""
 NORM = Protocol(warmup_ms=1.0, min_rounds=11, max_rounds=11, budget_ms=5000.0)
 """Of races of norm_activation: some thirty candidates in turn, each replayed as often."""
+NORM_VERIFY = Protocol(warmup_ms=50.0, min_rounds=400, max_rounds=400, budget_ms=2000.0, rest=1.0)
+"""Of a handful of norm_activation kernels in turn. Percentiles need the rounds: of 400 replays the
+99th percentile has four beyond it."""
 SUSTAINED = SustainedProtocol()
 
 

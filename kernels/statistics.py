@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 TIMING_CONFIDENCE = 0.95
+RESAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,17 @@ def median_interval(values: Sequence[float], confidence: float) -> tuple[float, 
         rank += 1
     rank = max(rank, 1)
     return ordered[rank - 1], ordered[count - rank]
+
+
+def tail_ratio(values: Sequence[float], confidence: float) -> Interval:
+    """The 99th percentile over the median, and its percentile interval by the bootstrap: RESAMPLES
+    draws with one seed, so that the same values give the same interval."""
+    given = np.asarray(values)
+    drawn = np.random.default_rng(0).choice(given, (RESAMPLES, given.size))
+    half, tail = np.quantile(drawn, (0.5, 0.99), axis=1)
+    low, high = np.quantile(tail / half, ((1 - confidence) / 2, (1 + confidence) / 2))
+    middle, last = np.quantile(given, (0.5, 0.99))
+    return Interval(float(last / middle), float(low), float(high))
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:

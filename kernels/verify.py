@@ -43,6 +43,7 @@ class Reason(StrEnum):
     """Why a verification failed."""
 
     WRONG_RESULT = "wrong_result"
+    SLOWER_THAN_STRONG = "slower_than_strong"
     TIMEOUT = "timeout"
     FAULT = "fault"
     COMPILE_FAILED = "compile_failed"
@@ -158,18 +159,20 @@ class Verification:
         return asdict(self) | {"copies": list(self.copies), "throttle": list(self.throttle)}
 
 
-def require_gpu() -> tuple[HostGpu, str]:
-    """The host's GPU and the name of its profile.
+def require_gpu(
+    profile_of: Callable[[HostGpu], str] = require_family,
+) -> tuple[HostGpu, str]:
+    """The host's GPU and the name of its profile, by what a family says of it.
 
-    Raises GpuAbsent where no GPU or no CuPy is there, NoKernelFamily where no kernel family
-    runs on it; that message names the devices that have one.
+    Raises GpuAbsent where no GPU or no CuPy is there, NoKernelFamily where the family does not run
+    on it; that message names the devices that have one.
     """
     gpu = host_gpu()
     if gpu is None:
         raise GpuAbsent(why_absent())
     if importlib.util.find_spec("cupy") is None:
         raise GpuAbsent("CuPy is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]")
-    return gpu, require_family(gpu)
+    return gpu, profile_of(gpu)
 
 
 def failure_of(outcome: Outcome) -> tuple[Reason, str]:

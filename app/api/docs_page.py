@@ -109,6 +109,7 @@ def _contents(response: Document) -> list[Document]:
 
 def _links(schema: Document) -> str:
     """Links to the shapes that a schema names: one, or one of several."""
-    names = [option.get("$ref", "").rpartition("/")[2] for option in schema.get("oneOf", [schema])]
+    options = schema.get("oneOf") or schema.get("anyOf") or [schema]
+    names = [option.get("$ref", "").rpartition("/")[2] for option in options]
     links = [f'<a href="#{escape(n)}"><code>{escape(n)}</code></a>' for n in names if n]
     return " or ".join(links)

@@ -31,7 +31,7 @@ class JobKind:
     name: str
     plural: str
     scope: Scope
-    shape: type[BaseModel]
+    shape: Any
     page: type[BaseModel]
 
     def answer(self, job: Job, status: int) -> Response:

@@ -11,7 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.advice import ASKED, PROBLEM, work_of
-from app.cli.arguments import add_cache, add_device, add_json, integer
+from app.cli.arguments import (
+    add_cache,
+    add_device,
+    add_json,
+    add_norm_problem,
+    add_warps_per_sm,
+)
 from app.cli.documents import read_json
 from app.cli.layout import Body, pairs
 from app.cli.session import OK, Session
@@ -21,13 +27,7 @@ from app.schemas.faults import describe
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormProblem
-from solver.families.norm_activation_advice import (
-    DEFAULT_RIVAL,
-    LEAST_WARPS,
-    MOST_WARPS,
-    RIVALS,
-)
+from solver.families.norm_activation_advice import DEFAULT_RIVAL, RIVALS
 
 SOURCES = {"figures": "its figures", "model": "the model"}
 VERDICTS = {
@@ -52,7 +52,10 @@ def add_commands(commands: Any) -> None:
     )
     about.add_argument("--op", metavar="|".join(OPS), help="a family of kernels")
     advise_.add_argument("--kernel", help="with --ncu: a launch's ID, a kernel's name or a part")
+    dtypes = tuple(family.ELEMENT_BYTES)
+    advise_.add_argument("--dtype", metavar="|".join(dtypes), help=f"{dtypes[0]}, with --op")
     add_norm_problem(advise_)
+    add_warps_per_sm(advise_)
     advise_.add_argument(
         "--rival",
         metavar="|".join(RIVALS),
@@ -62,40 +65,6 @@ def add_commands(commands: Any) -> None:
     add_device(advise_)
     add_json(advise_)
     advise_.set_defaults(run=advise, cache=None)
-
-
-def add_norm_problem(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    """A problem of norm_activation, and what else is on the SM."""
-    for name, high in (("rows", family.MAX_ROWS), ("width", family.MAX_WIDTH)):
-        size = integer(name, 1, high)
-        parser.add_argument(
-            f"--{name}", type=size, metavar="N", required=required, help="of a problem"
-        )
-    for name, choices in (
-        ("dtype", tuple(family.ELEMENT_BYTES)),
-        ("norm", family.NORMS),
-        ("activation", family.ACTIVATIONS),
-    ):
-        parser.add_argument(f"--{name}", metavar="|".join(choices), help=f"{choices[0]}")
-    parser.add_argument(
-        "--degree",
-        type=integer("degree", 0, family.MAX_DEGREE),
-        metavar="N",
-        help="of activation poly",
-    )
-    warps = integer("warps_per_sm", LEAST_WARPS, MOST_WARPS)
-    parser.add_argument(
-        "--warps-per-sm",
-        type=warps,
-        metavar="N",
-        help="of a problem: so many warps fit on an SM, the rest is taken up; all that fit",
-    )
-
-
-def norm_problem_of(arguments: argparse.Namespace) -> NormProblem:
-    """The problem of the arguments; what is omitted is as NormProblem has it."""
-    given = {name: value for name in PROBLEM if (value := getattr(arguments, name)) is not None}
-    return NormProblem(**given)
 
 
 def advise(arguments: argparse.Namespace, session: Session) -> int:

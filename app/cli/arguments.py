@@ -9,10 +9,13 @@ from dataclasses import fields
 from typing import Any, NoReturn
 
 from app.cli.session import writing
+from app.ops import GEMM, NORM, OPS
 from app.schemas.faults import shown
 from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS
 from solver.device import device_names
 from solver.errors import InvalidInput
+from solver.families import norm_activation as norm
+from solver.families.norm_activation_advice import LEAST_WARPS, MOST_WARPS
 from solver.limits import check_integer, shortened
 from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, OUT_BYTES, Problem
 from solver.question import DIVERGENCE_MAX, MODELS, PROOFS
@@ -83,16 +86,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON alone on standard output")
 
 
-def add_problem(parser: argparse.ArgumentParser) -> None:
-    """M N K, how the operands lie in memory, and --json."""
+def add_problem(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """M N K, how the operands lie in memory, and --json; ``optional``: M N K may be left out."""
     for name, words in (
         ("m", "rows of A and C"),
         ("n", "columns of B and C"),
         ("k", "columns of A, rows of B"),
     ):
-        parser.add_argument(
-            name, metavar=name.upper(), type=integer(name, 1, MAX_EXTENT), help=words
-        )
+        size = integer(name, 1, MAX_EXTENT)
+        nargs: Any = {"nargs": "?"} if optional else {}
+        parser.add_argument(name, metavar=name.upper(), type=size, help=words, **nargs)
     parser.add_argument("--dtype", default="bf16", metavar="|".join(ELEMENT_BYTES))
     parser.add_argument(
         "--out-dtype", metavar="|".join(OUT_BYTES), help="C's type; that of A and B"
@@ -120,6 +123,45 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
             help=f"elements from a 16-byte boundary to {name.upper()}'s first, at most {most}; 0",
         )
     add_json(parser)
+
+
+def add_norm_problem(parser: argparse.ArgumentParser) -> None:
+    """What a problem of norm_activation has besides --dtype."""
+    for name, low, high, words in (
+        ("rows", 1, norm.MAX_ROWS, "rows of x and y"),
+        ("width", 1, norm.MAX_WIDTH, "elements of a row"),
+        ("degree", 0, norm.MAX_DEGREE, "of activation poly"),
+    ):
+        size = integer(name, low, high)
+        parser.add_argument(f"--{name}", type=size, metavar="N", help=f"{words}, with --op {NORM}")
+    for name, choices in (("norm", norm.NORMS), ("activation", norm.ACTIVATIONS)):
+        parser.add_argument(
+            f"--{name}", metavar="|".join(choices), help=f"{choices[0]}, with --op {NORM}"
+        )
+
+
+def add_warps_per_sm(parser: argparse.ArgumentParser) -> None:
+    """--warps-per-sm: what else is on the SM beside a problem of norm_activation."""
+    parser.add_argument(
+        "--warps-per-sm",
+        type=integer("warps_per_sm", LEAST_WARPS, MOST_WARPS),
+        metavar="N",
+        help=f"so many warps fit on an SM, the rest is taken up, with --op {NORM}; all that fit",
+    )
+
+
+def add_any_problem(parser: argparse.ArgumentParser) -> None:
+    """A problem of any op: --op, M N K and what goes with them, or --rows and --width."""
+    add_problem(parser, optional=True)
+    parser.add_argument("--op", metavar="|".join(OPS), help=f"what it is of; {GEMM}")
+    add_norm_problem(parser)
+
+
+def leave_defaults(parser: argparse.ArgumentParser, *kept: str) -> None:
+    """Leave every default but those of ``kept`` to the request that the arguments make: only it
+    knows which of them go with its op."""
+    names = (action.dest for action in parser._actions)
+    parser.set_defaults(**{name: None for name in names if name not in ("help", "json", *kept)})
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -153,9 +195,10 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_question(parser: argparse.ArgumentParser) -> None:
-    """M N K and what is asked about them: device, model, what is best, what is allowed."""
-    add_problem(parser)
+def add_question(parser: argparse.ArgumentParser, *, any_op: bool = False) -> None:
+    """M N K and what is asked about them: device, model, what is best, what is allowed;
+    ``any_op``: or another op's problem."""
+    (add_any_problem if any_op else add_problem)(parser)
     add_device(parser)
     add_model(parser)
     add_cache(parser)

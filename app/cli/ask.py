@@ -16,6 +16,7 @@ from app.cli.arguments import (
     add_problem,
     add_question,
     integer,
+    leave_defaults,
     problem_of,
 )
 from app.cli.certificates import answer_with_certificate
@@ -25,13 +26,13 @@ from app.cli.session import OK, Session
 from app.cli.show import show_answer, show_devices, show_explanation, show_simulation
 from app.host import detect_host
 from app.measured_answer import Winner
-from solver.question import TIME_LIMIT_MS_MAX, TOP_K_MAX, Question
+from solver.question import TIME_LIMIT_MS_MAX, TOP_K_MAX, NormQuestion, Question
 
 
 def add_commands(commands: Any) -> None:
     """Register this module's commands."""
     optimize_ = commands.add_parser("optimize", help="the best configuration, with its proof")
-    add_question(optimize_)
+    add_question(optimize_, any_op=True)
     optimize_.add_argument(
         "--top-k",
         type=integer("top_k", 1, TOP_K_MAX),
@@ -57,6 +58,7 @@ def add_commands(commands: Any) -> None:
         help=f"answer from the model, whatever verifications measured: with {VARIABLE} set, a "
         "configuration that one found faster than the pick here is answered",
     )
+    leave_defaults(optimize_)
     optimize_.set_defaults(run=optimize)
 
     explain_ = commands.add_parser(
@@ -79,7 +81,8 @@ def add_commands(commands: Any) -> None:
 
 
 def optimize(arguments: argparse.Namespace, session: Session) -> int:
-    """``warpwright optimize M N K``; exits 1 where a certificate was wanted and time ran out."""
+    """``warpwright optimize M N K``, or of another --op; exits 1 where a certificate was wanted and
+    time ran out."""
     question = question_of(arguments)
     if arguments.certificate is not None:
         return answer_with_certificate(question, arguments.certificate, session)
@@ -89,7 +92,7 @@ def optimize(arguments: argparse.Namespace, session: Session) -> int:
     return OK
 
 
-def _winner(question: Question, model_only: bool) -> Winner | None:
+def _winner(question: Question | NormQuestion, model_only: bool) -> Winner | None:
     """What verifications here found faster than the pick, where that is remembered."""
     if model_only:
         return None
@@ -100,6 +103,7 @@ def _winner(question: Question, model_only: bool) -> Winner | None:
 def explain(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright explain M N K``."""
     question = question_of(arguments)
+    assert isinstance(question, Question)  # there is no --op
     with session.progress("looking for what would change it") as bar:
         body = answers.explain(question, bar)
     session.emit(body, lambda console: show_explanation(console, body))

@@ -15,7 +15,7 @@ from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_answer, show_verdict
 from solver.device import check_profiles
 from solver.errors import InvalidInput
-from solver.question import Question
+from solver.question import Asked
 from solver.recheck import recheck
 
 
@@ -29,7 +29,7 @@ def add_commands(commands: Any) -> None:
     recheck_.set_defaults(run=recheck_command)
 
 
-def answer_with_certificate(question: Question, path: Path, session: Session) -> int:
+def answer_with_certificate(question: Asked, path: Path, session: Session) -> int:
     """Answer, and write the certificate; exits 1, nothing written, where time ran out."""
     if question.proof != "full":
         raise InvalidInput("proof", "must be full: only what was proved is certified")

@@ -8,18 +8,20 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import RootModel, ValidationError
 
 from app.errors import EnvironmentLacks
 from app.host import detect_host
 from app.schemas.faults import describe
-from app.schemas.questions import ConfigRequest, OptimizeRequest
+from app.schemas.norm_questions import NormVerificationRequest
+from app.schemas.ops import AnyOptimize, AnyVerification, members
+from app.schemas.questions import ConfigRequest, VerificationRequest
 from app.strict_json import Refused, load
 from solver.config import Config
 from solver.errors import IllegalConfig, InvalidInput
-from solver.question import Question
+from solver.question import NormQuestion, Question
 
 
 def read_json(field: str, path: Path) -> Any:
@@ -46,15 +48,13 @@ def _parse(field: str, text: str, must: str) -> Any:
 
 
 def config_of(text: str) -> Config:
-    """A configuration from JSON text or, after an @, from a file; of an answer, its `config`.
+    """A product's configuration from JSON text or, after an @, from a file; of an answer, its
+    `config`.
 
     Raises IllegalConfig naming the field that is wrong.
     """
-    values = given("config", text)
-    if isinstance(values, dict) and isinstance(values.get("config"), dict):
-        values = values["config"]
     try:
-        return ConfigRequest.model_validate(values).config()
+        return ConfigRequest.model_validate(_config(text)).config()
     except ValidationError as error:
         field, message = describe(error.errors()[0], ConfigRequest)
         if field == "body":
@@ -62,24 +62,52 @@ def config_of(text: str) -> Config:
         raise IllegalConfig(field, message) from None
 
 
-def question_of(arguments: argparse.Namespace) -> Question:
+def _config(text: str) -> Any:
+    """The members of a configuration, or of the one that an answer has."""
+    values = given("config", text)
+    if isinstance(values, dict) and isinstance(values.get("config"), dict):
+        return values["config"]
+    return values
+
+
+def question_of(arguments: argparse.Namespace) -> Question | NormQuestion:
     """The question that the arguments ask: the one that the same members over HTTP are.
 
     Raises InvalidInput naming the field that is wrong.
     """
-    values = {
-        name: value
-        for name in OptimizeRequest.model_fields
-        if (value := getattr(arguments, name, None)) is not None
-    }
+    values = request_values(arguments, AnyOptimize)
     for name in ("objective", "constraints"):
         if name in values:
             values[name] = given(name, values[name])
-    try:
-        request = OptimizeRequest.model_validate(values)
-    except ValidationError as error:
-        raise InvalidInput(*describe(error.errors()[0], OptimizeRequest)) from None
+    request = _read(AnyOptimize, values).root
     return request.question(detect_host().device if request.device is None else request.device)
+
+
+def verification_of(
+    arguments: argparse.Namespace,
+) -> VerificationRequest | NormVerificationRequest:
+    """What the arguments ask to be verified, as ``question_of``."""
+    values = request_values(arguments, AnyVerification)
+    if "config" in values:
+        values["config"] = _config(values["config"])
+    return _read(AnyVerification, values).root
+
+
+def request_values(arguments: argparse.Namespace, union: type[RootModel[Any]]) -> dict[str, Any]:
+    """The arguments that are members of one of a union's requests, where they were given."""
+    names = {name: None for model in members(union).values() for name in model.model_fields}
+    return {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
+
+
+Union = TypeVar("Union", bound=RootModel[Any])
+
+
+def _read(union: type[Union], values: dict[str, Any]) -> Union:
+    """As ``app.schemas.questions.read``, one fault at a time: a command has one line for it."""
+    try:
+        return union.model_validate(values)
+    except ValidationError as error:
+        raise InvalidInput(*describe(error.errors()[0], union)) from None
 
 
 def write_json(path: Path, document: Any) -> None:

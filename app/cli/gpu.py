@@ -10,21 +10,35 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from app import answers
-from app.cli.arguments import add_config, add_device, add_problem, bounded, problem_of
-from app.cli.documents import config_of, write_whole
+from app import answers, norm_verification
+from app.cli.arguments import (
+    add_any_problem,
+    add_cache,
+    add_config,
+    add_device,
+    add_problem,
+    bounded,
+    leave_defaults,
+    problem_of,
+)
+from app.cli.documents import config_of, verification_of, write_whole
 from app.cli.memory import memory
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.cli.show import show_record
 from app.cli.show_contest import show_contest
+from app.cli.show_norm import show_rows_verified
 from app.errors import EnvironmentLacks, StoreUnavailable
 from app.host import check_memory, detect_host
 from app.plan import candidates
-from app.schemas.questions import RACED_MAX
+from app.schemas.norm_questions import NormVerificationRequest
+from app.schemas.questions import RACED_MAX, VerificationRequest
 from app.timeline import timeline_svg, trace_words
 from app.verification import verify_here
 from kernels.compile import check_compiled, compile_kernel
-from kernels.verify import VerificationRequest, require_gpu
+from kernels.norm.verify import require_norm_gpu
+from kernels.protocol import VERIFY
+from kernels.verify import VerificationRequest as Verification
+from kernels.verify import require_gpu
 from solver.config import Config
 from solver.device import load_profile
 from solver.errors import InvalidInput
@@ -50,12 +64,12 @@ def add_commands(commands: Any) -> None:
     verify_ = commands.add_parser(
         "verify", help="compile, launch, check and time a kernel on this machine's GPU"
     )
-    add_problem(verify_)
+    add_any_problem(verify_)
     add_config(verify_, required=False)
+    add_cache(verify_)
     verify_.add_argument(
         "--top-k",
         type=bounded("top_k", 1, RACED_MAX),
-        default=1,
         metavar="N",
         help=f"race the pick against alternatives, N in all, at most {RACED_MAX}; 1",
     )
@@ -72,6 +86,7 @@ def add_commands(commands: Any) -> None:
     verify_.add_argument(
         "--trace-svg", metavar="FILE", type=Path, help="--trace, and write a picture of both there"
     )
+    leave_defaults(verify_, "deadline")
     verify_.set_defaults(run=verify)
 
 
@@ -111,30 +126,57 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def verify(arguments: argparse.Namespace, session: Session) -> int:
-    """``warpwright verify M N K``; exits 1 where the verification fails, 3 where it could not be
-    remembered, or its picture written."""
-    problem = problem_of(arguments)
+    """``warpwright verify M N K``, or of another --op; exits 1 where the verification fails, 3
+    where it could not be remembered, or its picture written."""
+    asked = verification_of(arguments)
+    if isinstance(asked, NormVerificationRequest):
+        return _verify_rows(asked, arguments, session)
+    return _verify_product(asked, arguments, session)
+
+
+def _verify_rows(
+    asked: NormVerificationRequest, arguments: argparse.Namespace, session: Session
+) -> int:
+    problem = asked.problem()
+    config = None if asked.config is None else asked.config.config()
+    gpu, device = require_norm_gpu()
+    check_memory(problem, gpu)
+    with session.waiting(f"verifying on {gpu.name}"):
+        request = norm_verification.verification(problem, config, device, asked.cache)
+        outcome = verify_here(request, deadline_s=arguments.deadline)
+    record = outcome.result
+    session.emit(record, lambda console: show_rows_verified(console, record))
+    return OK if outcome.status == "passed" else NEGATIVE
+
+
+def _verify_product(
+    asked: VerificationRequest, arguments: argparse.Namespace, session: Session
+) -> int:
+    problem = asked.problem()
     gpu, device = require_gpu()
     check_memory(problem, gpu)
-    if arguments.top_k > 1 and arguments.config is not None:
+    if asked.top_k > 1 and asked.config is not None:
         raise InvalidInput("top_k", "must be 1 with config: it is for the pick alone")
     with session.waiting(f"verifying on {gpu.name}"), memory(make=True) as learning:
-        answer = _choose(arguments, problem, device)
-        asked = Question(problem, device=device)
-        raced = candidates(asked, arguments.top_k)[1:] if arguments.top_k > 1 else []
+        answer = answers.choose(
+            problem, None if asked.config is None else asked.config.config(), device, asked.cache
+        )
+        question = Question(problem, device=device, cache=asked.cache)
+        raced = candidates(question, asked.top_k)[1:] if asked.top_k > 1 else []
         outcome = verify_here(
-            VerificationRequest(
+            Verification(
                 problem,
                 Config.from_dict(answer["config"]),
                 answer["predicted"]["time_us"],
-                trace=arguments.trace or arguments.trace_svg is not None,
+                protocol=VERIFY.with_cache(asked.cache),
+                trace=asked.trace or arguments.trace_svg is not None,
                 alternatives=tuple((Config.from_dict(each), time_us) for each, time_us in raced),
-                picked=arguments.config is None,
+                picked=asked.config is None,
             ),
             deadline_s=arguments.deadline,
         )
         taught, lost = None, None
-        if learning is not None and arguments.config is None:
+        if learning is not None and asked.config is None:
             try:
                 taught = learning.remember(uuid.uuid4().hex, outcome)
             except StoreUnavailable as error:

@@ -8,10 +8,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from app.ops import op_of
 from solver.families.registry import memory_bytes
-from solver.problem import Problem
 from solver.report import config_words as config_words
-from solver.report import problem_words
 
 Body = Mapping[str, Any]
 
@@ -28,11 +27,13 @@ def pairs(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
 
 def title_of(body: Body) -> str:
     """The problem and the device, for a table's head."""
-    problem = problem_words(Problem(**body["problem"]))
+    op = op_of(body)
+    problem = op.problem_words(op.problem(**body["problem"]))
+    divergence = body.get("divergence", 1)
     settings = [
         *(["the published model"] if body["model"] == "paper" else []),
-        *([f"divergence {body['divergence']:g}"] if body["divergence"] != 1 else []),
-        *(["A and B in the L2"] if body["cache"] == "warm" else []),
+        *([f"divergence {divergence:g}"] if divergence != 1 else []),
+        *([f"{op.inputs} in the L2"] if body["cache"] == "warm" else []),
     ]
     return ", ".join([f"{problem} on {body['device']['title']}", *settings])
 
@@ -49,8 +50,9 @@ def kernel_words(kernel: Body) -> str:
 def predicted_rows(p: Body) -> list[tuple[str, Any]]:
     """What the model predicts."""
     parts = ", ".join(f"{n.removesuffix('_us')} {v:.2f}" for n, v in p["breakdown"].items())
+    rate = f"{p['tflops']:.1f} TFLOP/s" if "tflops" in p else f"{p['bytes_per_us'] / 1e3:.0f} GB/s"
     return [
-        ("predicted time", f"{p['time_us']:.2f} µs ({p['tflops']:.1f} TFLOP/s)"),
+        ("predicted time", f"{p['time_us']:.2f} µs ({rate})"),
         ("of which, µs", parts),
         ("MATH wait", f"{p['wait_us']:.2f} µs"),
         ("bound by", p["bound"]),
@@ -60,11 +62,11 @@ def predicted_rows(p: Body) -> list[tuple[str, Any]]:
 def warning_rows(body: Body) -> list[tuple[str, Any]]:
     """What the reader of an answer must know, where there is anything."""
     warnings = []
-    if copied := body["copied_operands"]:
+    if copied := body.get("copied_operands"):
         names = " and ".join(name.upper() for name in copied)
         warnings.append(("copied first", f"{names}: TMA can't take a line off 16 bytes"))
     if not body.get("fits_device_memory", True):
-        needed = memory_bytes(Problem(**body["problem"]), body["model"])
+        needed = memory_bytes(op_of(body).problem(**body["problem"]), body["model"])
         warnings.append(
             ("does not fit", f"it takes {needed / 1e9:,.0f} GB: the answer is the model's alone")
         )

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.advise import add_norm_problem, norm_problem_of
-from app.cli.arguments import add_json
+from app.cli.arguments import add_json, add_norm_problem, add_warps_per_sm
 from app.cli.layout import Body
 from app.cli.session import OK, Session
+from app.ops import NORM
 from kernels.host import find_gpu
 from kernels.norm.cells import Cell
 from kernels.norm.device import norm_profile
 from kernels.norm.profile import profile_cells
 from kernels.profiler import find_ncu
+from solver.errors import InvalidInput
+from solver.families import norm_activation as family
+from solver.families.norm_activation import NormProblem
 from solver.families.norm_activation_crowding import reserved_smem_bytes
 from solver.families.norm_activation_forecast import forecasts
+from solver.limits import check_choice
 from solver.words import listing
 
 SHOWN = (
@@ -42,14 +47,19 @@ def add_commands(commands: Any) -> None:
         help="Nsight Compute on the fastest kernel of each kind of norm_activation, on this "
         "machine's GPU",
     )
-    add_norm_problem(profile_, required=True)
+    profile_.add_argument("--op", required=True, metavar=NORM, help="what is profiled")
+    dtypes = tuple(family.ELEMENT_BYTES)
+    profile_.add_argument("--dtype", metavar="|".join(dtypes), help=dtypes[0])
+    add_norm_problem(profile_)
+    add_warps_per_sm(profile_)
     add_json(profile_)
     profile_.set_defaults(run=profile)
 
 
 def profile(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright profile``; exits 3 where ncu is absent or may not read counters."""
-    problem = norm_problem_of(arguments)
+    check_choice("op", arguments.op, (NORM,))
+    problem = _problem_of(arguments)
     find_ncu()  # before anything that takes time
     gpu = find_gpu()
     device = norm_profile(gpu)
@@ -73,6 +83,15 @@ def profile(arguments: argparse.Namespace, session: Session) -> int:
     }
     session.emit(body, lambda console: _show(console, body["kernels"]))
     return OK
+
+
+def _problem_of(arguments: argparse.Namespace) -> NormProblem:
+    """The problem of the arguments; what is omitted is as NormProblem has it."""
+    given = {field.name: getattr(arguments, field.name) for field in fields(NormProblem)}
+    for name in ("rows", "width"):
+        if given[name] is None:
+            raise InvalidInput(name, f"is required with op {NORM}")
+    return NormProblem(**{name: value for name, value in given.items() if value is not None})
 
 
 def _show(console: Console, kernels: Sequence[Body]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.kinds import kind_rows
 from app.cli.layout import (
     Body,
     config_words,
@@ -18,6 +19,7 @@ from app.cli.layout import (
     title_of,
     warning_rows,
 )
+from app.ops import op_of
 from solver.constraints import Constraints
 from solver.report import RANK_WORDS
 
@@ -61,7 +63,7 @@ def _asked(body: Body) -> list[tuple[str, Any]]:
             axes = ", ".join(RANK_WORDS[name] for name in objective["axes"])
             best = f"all trade-offs of {axes} within {objective['within']} x the least time"
     rows = [("best by", best)]
-    bounds = Constraints.from_dict(body["constraints"]).bounds
+    bounds = Constraints.from_dict(body.get("constraints", {})).bounds
     if bounds:
         rows.append(("allowed", "; ".join(bound.words() for bound in bounds)))
     return rows
@@ -87,12 +89,14 @@ def _source(body: Body) -> list[tuple[str, Any]]:
 def show_answer(console: Console, body: Body) -> None:
     """An optimisation's answer, with what else it lists."""
     score = [("score", f"{body['score']:.6g}")] if "score" in body else []
+    words = op_of(body).config_words
     console.print(
         pairs(
             title_of(body),
             [
                 *_asked(body),
-                ("configuration", config_words(body["config"])),
+                ("configuration", words(body["config"])),
+                *kind_rows(body),
                 ("kernel", kernel_words(body["kernel"])),
                 ("kernel id", body["kernel"]["id"] or "none: this model has no kernel"),
                 *predicted_rows(body["predicted"]),
@@ -104,7 +108,7 @@ def show_answer(console: Console, body: Body) -> None:
         )
     )
     if body["alternatives"]:
-        console.print(_listed("The next ones", body["alternatives"], first=2))
+        console.print(_listed("The next ones", body["alternatives"], words, first=2))
     if "front" in body:
         listed, size = len(body["front"]), body["front_size"]
         which = (
@@ -112,10 +116,10 @@ def show_answer(console: Console, body: Body) -> None:
             if listed < size
             else ("The one point" if size == 1 else f"All {size} points")
         )
-        console.print(_listed(f"{which} of the front", body["front"], first=1))
+        console.print(_listed(f"{which} of the front", body["front"], words, first=1))
 
 
-def _listed(title: str, rows: Sequence[Body], first: int) -> Table:
+def _listed(title: str, rows: Sequence[Body], words: Callable[[Body], str], first: int) -> Table:
     """Configurations with their values, numbered from ``first``."""
     scored = "score" in rows[0]
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
@@ -130,7 +134,7 @@ def _listed(title: str, rows: Sequence[Body], first: int) -> Table:
         if scored:
             values.append(f"{row['score']:.6g}")
         values.append("-" if row["gap"] is None else f"{row['gap']:.2%}")
-        table.add_row(str(rank), config_words(row["config"]), *values)
+        table.add_row(str(rank), words(row["config"]), *values)
     return table
 
 

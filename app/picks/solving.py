@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app import answers
+from app.ops import hopper_kernel_id
 from app.picks.step import Status, Step
 from app.plan import candidates
 from kernels.compile import check_compiled, compile_kernel
@@ -65,7 +66,7 @@ def solve(question: Question, static: bool, top_k: int, compiled: bool) -> Solve
     space = document["space"]
     found = Found(
         document["config"],
-        answers.kernel_id_of(question.problem, solution.pick.config),
+        hopper_kernel_id(question.problem, solution.pick.config),
         {name: document["predicted"][name] for name in ("time_us", "wait_us")},
         {"configurations": space["configurations"], "sha256": document["sha256"]},
     )

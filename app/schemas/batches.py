@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from app.problem_documents import ProblemDocument
-from app.schemas.answers import OptimizeAnswer
 from app.schemas.limits import up_to
+from app.schemas.norm_answers import AnyAnswer
 from app.schemas.parts import Shape
 from app.schemas.queries import COMPONENTS
 from app.schemas.questions import Request
@@ -23,7 +23,7 @@ class BatchRequest(Request):
     """
 
     problems: list[Any] = Field(
-        description="each as `OptimizeRequest`, without the members that `defaults` has for it; "
+        description="each as `AnyOptimize`, without the members that `defaults` has for it; "
         "one that is not gets an error in its line",
         json_schema_extra=up_to(PROBLEMS_MAX),
     )
@@ -47,7 +47,7 @@ class BatchLine(Shape):
     """One problem's end: an answer or what is wrong."""
 
     index: int = Field(description="the problem's place in the request, from 0")
-    answer: OptimizeAnswer | None = Field(None, description="/v1/optimize's body, where it is 200")
+    answer: AnyAnswer | None = Field(None, description="/v1/optimize's body, where it is 200")
     error: ProblemDocument | None = Field(None, description="else its problem document")
 
 

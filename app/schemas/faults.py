@@ -38,6 +38,9 @@ def describe(
         given = given.get(tag)
     field = ".".join(path) or "body"
     match kind:
+        case "other_op":
+            limit = limit_words(node["properties"]["op"])
+            return "op", f"must be {limit} here, got {_typed(given['op'])}: {fault['msg']}"
         case "missing" if path:
             return field, f"is required and must be {limit_words(node)}"
         case "missing":

@@ -13,8 +13,11 @@ from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
+from app.ops import GEMM
 from app.schemas.faults import shown
-from app.schemas.questions import QuestionRequest, Request
+from app.schemas.norm_questions import NormQuestionRequest
+from app.schemas.ops import AnyQuestion, members
+from app.schemas.questions import EXAMPLES, QuestionRequest, Request, read
 from app.strict_json import DIGITS_MAX, Refused, load
 from solver.errors import InvalidInput
 from solver.limits import shortened
@@ -22,19 +25,21 @@ from solver.limits import shortened
 INTEGER = re.compile(rf"-?(0|[1-9][0-9]{{0,{DIGITS_MAX - 1}}})")
 NUMBER = re.compile(rf"-?(0|[1-9][0-9]{{0,{DIGITS_MAX - 1}}})(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 COMPONENTS = "#/components/schemas/{model}"
+EXAMPLE = EXAMPLES[0]
+"""Of parameters that go together; without it no made-up address would have those it needs."""
 
 
 Asked = TypeVar("Asked", bound=Request)
 
 
-def read_question(query: bytes) -> QuestionRequest:
-    """The question of a raw query string, as ``read_query``."""
-    values = _values(query, QuestionRequest)
+def read_question(query: bytes) -> QuestionRequest | NormQuestionRequest:
+    """The question of a raw query string, of the op that it names, as ``read_query``."""
+    values = _values(query, *members(AnyQuestion).values())
     if "time_limit_ms" in values:
         raise InvalidInput(
             "time_limit_ms", "is not for GET, whose answers are whole; POST /v1/optimize takes it"
         )
-    return QuestionRequest.read(values)
+    return read(AnyQuestion, values).root
 
 
 def read_query(query: bytes, model: type[Asked]) -> Asked:
@@ -46,9 +51,9 @@ def read_query(query: bytes, model: type[Asked]) -> Asked:
     return model.read(_values(query, model))
 
 
-def _values(query: bytes, model: type[Request]) -> dict[str, Any]:
+def _values(query: bytes, *models: type[Request]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    kinds = _kinds(model)
+    kinds = _kinds(models)
     for name, text in _parameters(query):
         if name in values:
             raise _refused(name, "must be given once, it is there twice")
@@ -111,9 +116,14 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
 
 
 @cache
-def _kinds(model: type[Request]) -> dict[str, str]:
-    """Each parameter's JSON type; ``json`` for what has members."""
-    properties = model.model_json_schema()["properties"]
+def _kinds(models: tuple[type[Request], ...]) -> dict[str, str]:
+    """Each parameter's JSON type; ``json`` for what has members. Where several models have it, it
+    is of one type."""
+    properties = {
+        name: schema
+        for model in models
+        for name, schema in model.model_json_schema()["properties"].items()
+    }
     return {name: _kind(schema) for name, schema in properties.items()}
 
 
@@ -122,20 +132,56 @@ def _kind(schema: dict[str, Any]) -> str:
     return next((kind for kind in types if kind in _READERS), "json")
 
 
-def query_parameters(
-    model: type[Request] = QuestionRequest, *, optional: bool = False
-) -> list[dict[str, Any]]:
-    """The parameters as the OpenAPI document has them, from the body's own schema; ``optional``:
-    there may be none of them.
+def query_parameters(model: type[Request]) -> list[dict[str, Any]]:
+    """The parameters as the OpenAPI document has them, from the body's own schema, where there may
+    be none of them."""
+    return [*_parameters_of(model).values()]
+
+
+def question_parameters() -> list[dict[str, Any]]:
+    """The parameters of every op, each once. The document can't say of a parameter that it depends
+    on another: which go together is said in words. Defaults are those of a question that names no
+    op, of which there is an example too.
     """
+    models = members(AnyQuestion)
+    documented = _parameters_of(models[GEMM])
+    for name, parameter in documented.items():
+        if name in EXAMPLE:
+            parameter["example"] = EXAMPLE[name]
+        if not all(name in model.model_fields for model in models.values()):
+            _say_of(parameter, _goes_with(name, GEMM))
+    for op, model in models.items():
+        for name, parameter in _parameters_of(model).items() if op != GEMM else ():
+            schema, here = parameter.get("schema", {}), documented.get(name)
+            usual = schema.pop("default", None)
+            if here is None:
+                documented[name] = parameter
+                if usual is None:
+                    _say_of(parameter, _goes_with(name, op))
+            elif "enum" in here.get("schema", {}):  # it takes what either does
+                both = (*here["schema"]["enum"], *schema["enum"])
+                here["schema"]["enum"] = list(dict.fromkeys(both))
+            if usual is not None and (here is None or here["schema"].get("default") != usual):
+                _say_of(documented[name], f"{usual} by default with op {op}")
+    return [*documented.values()]
+
+
+def _goes_with(name: str, op: str) -> str:
+    needed = members(AnyQuestion)[op].model_fields[name].is_required()
+    return f"required with op {op}" if needed else f"with op {op}"
+
+
+def _say_of(parameter: dict[str, Any], words: str) -> None:
+    said = parameter.get("description")
+    parameter["description"] = words if said is None else f"{said}; {words}"
+
+
+def _parameters_of(model: type[Request]) -> dict[str, dict[str, Any]]:
     schema = model.model_json_schema(ref_template=COMPONENTS)
-    return [
-        _parameter(name, node, required=name in schema["required"] and not optional)
-        for name, node in schema["properties"].items()
-    ]
+    return {name: _parameter(name, node) for name, node in schema["properties"].items()}
 
 
-def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, Any]:
+def _parameter(name: str, node: dict[str, Any]) -> dict[str, Any]:
     # A query has no null: what that stands for in the body is left out here.
     words = node.pop("description", "").replace("null:", "left out:")
     described = {"description": words} if words else {}
@@ -143,8 +189,11 @@ def _parameter(name: str, node: dict[str, Any], *, required: bool) -> dict[str, 
         schema = without_null(node) if _is_one_or_null(node) else node
         value: dict[str, Any] = {"content": {"application/json": {"schema": schema}}}
     else:
-        value = {"schema": without_null(node)}
-    return {"name": name, "in": "query", "required": required, **described, **value}
+        schema = without_null(node)
+        if "const" in schema:
+            schema["enum"] = [schema.pop("const")]
+        value = {"schema": schema}
+    return {"name": name, "in": "query", "required": False, **described, **value}
 
 
 def _is_one_or_null(node: dict[str, Any]) -> bool:

@@ -6,10 +6,11 @@ never checked twice.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from dataclasses import fields, replace
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from app.errors import InvalidRequest
 from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS, Name, between, one_of
@@ -88,6 +89,29 @@ TimeLimit = Annotated[
     ),
 ]
 Model = Annotated[Name, Field(json_schema_extra=one_of(MODELS))]
+Proof = Annotated[Name, Field(json_schema_extra=one_of(PROOFS))]
+TopK = Annotated[
+    int,
+    Field(
+        description="how many of the best configurations to list, the pick included",
+        json_schema_extra=between(1, TOP_K_MAX),
+    ),
+]
+Priority = Annotated[
+    Literal["low", "normal", "high"],
+    Field(description="which of the jobs that wait goes first; those of one priority as accepted"),
+]
+
+
+Read = TypeVar("Read", bound=BaseModel)
+
+
+def read(model: type[Read], values: Any) -> Read:
+    """The ``model`` that JSON values are; InvalidRequest names what breaks a limit."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise InvalidRequest(error.errors(), model) from None
 
 
 class Request(BaseModel):
@@ -98,10 +122,11 @@ class Request(BaseModel):
     @classmethod
     def read(cls, values: Any) -> Self:
         """The request that JSON values are; InvalidRequest names what breaks a limit."""
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise InvalidRequest(error.errors(), cls) from None
+        return read(cls, values)
+
+
+OTHER_OP = "other_op"
+"""The type of the error of a request for products alone that names another op."""
 
 
 class ProblemRequest(Request):
@@ -132,7 +157,25 @@ class ProblemRequest(Request):
 
     def problem(self) -> Problem:
         """The solver's problem; InvalidProblem names the field and the limit."""
-        return Problem(**{name: getattr(self, name) for name in ProblemRequest.model_fields})
+        return Problem(**{field.name: getattr(self, field.name) for field in fields(Problem)})
+
+
+class ProductRequest(ProblemRequest):
+    """A problem that names its op, as it may, since there are others."""
+
+    op: Literal["gemm"] = Field("gemm", description="what is asked about")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_products(cls, values: Any) -> Any:
+        """One error for another op, not one for each of its members."""
+        if isinstance(values, dict) and values.get("op", "gemm") != "gemm":
+            raise PydanticCustomError(
+                OTHER_OP,
+                "other ops are answered by /v1/optimize, /v1/optimize/batch and /v1/advise, and "
+                "run by /v1/verifications",
+            )
+        return values
 
 
 class ConfigRequest(Request):
@@ -157,12 +200,12 @@ class ConfigRequest(Request):
         return Config(**self.model_dump())
 
 
-class AskedRequest(ProblemRequest):
+class AskedRequest(ProductRequest):
     """A problem, and what every question about it may say."""
 
     device: Device = None
     model: Model = "calibrated"
-    proof: Name = Field("full", json_schema_extra=one_of(PROOFS))
+    proof: Proof = "full"
     cache: Cache = "cold"
     divergence: Divergence = 1.0
     objective: ObjectiveRequest = Field(DEFAULT_OBJECTIVE, description="what is best")
@@ -186,11 +229,7 @@ class AskedRequest(ProblemRequest):
 class QuestionRequest(AskedRequest):
     """A problem, and how to answer it."""
 
-    top_k: int = Field(
-        1,
-        description="how many of the best configurations to list, the pick included",
-        json_schema_extra=between(1, TOP_K_MAX),
-    )
+    top_k: TopK = 1
     model_only: bool = Field(
         False, description="answer from the model, whatever verifications measured"
     )
@@ -239,7 +278,7 @@ class ExplainRequest(AskedRequest):
     model_config = ConfigDict(json_schema_extra={"examples": [*EXAMPLES]})
 
 
-class SimulateRequest(ProblemRequest):
+class SimulateRequest(ProductRequest):
     """A problem and a configuration of the user's own."""
 
     config: ConfigRequest
@@ -269,7 +308,7 @@ class SimulateRequest(ProblemRequest):
     )
 
 
-class LaunchRequest(ProblemRequest):
+class LaunchRequest(ProductRequest):
     """A problem whose launch is wanted, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="null: the solver's pick")
@@ -283,7 +322,10 @@ RACED_MAX = 16
 """As AGAINST_MAX, the pick included."""
 
 
-class VerificationRequest(ProblemRequest):
+VERIFICATION_EXAMPLE: dict[str, Any] = {"m": 512, "n": 512, "k": 512, "top_k": 5}
+
+
+class VerificationRequest(ProductRequest):
     """A problem to run on the host's GPU, with a configuration or with the pick."""
 
     config: ConfigRequest | None = Field(None, description="none: the solver's pick")
@@ -303,11 +345,6 @@ class VerificationRequest(ProblemRequest):
         "faster, `/v1/optimize` answers with it from then on",
         json_schema_extra=between(1, RACED_MAX),
     )
-    priority: Literal["low", "normal", "high"] = Field(
-        "normal",
-        description="which of the jobs that wait goes first; those of one priority as accepted",
-    )
+    priority: Priority = "normal"
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"m": 512, "n": 512, "k": 512, "top_k": 5}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [VERIFICATION_EXAMPLE]})

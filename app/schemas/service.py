@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.schemas.norm_answers import NormProblemShape
+from app.schemas.norm_questions import NormConfigRequest
 from app.schemas.parts import ProblemShape, Shape
 from app.schemas.questions import ConfigRequest
 from app.store.jobs import PAGE_MAX
@@ -50,10 +52,34 @@ class VerificationJob(JobShape):
     result: dict[str, Any] | None = Field(description="the measurement, once it ended")
 
 
+class NormEntrant(Shape):
+    """A kernel that a verification of norm_activation runs."""
+
+    roles: list[Literal["verified", "plain", "strong", "ring", "specialised"]] = Field(
+        description="`verified`, and the kinds that it is the best of by the model"
+    )
+    config: NormConfigRequest
+    predicted_us: float
+
+
+class NormVerificationJob(JobShape, NormEntrant):
+    """A verification of norm_activation as it stands."""
+
+    op: Literal["norm_activation"]
+    problem: NormProblemShape
+    cache: str = Field(description="cold or warm")
+    others: list[NormEntrant] = Field(description="what it is timed in turn with")
+    picked: bool = Field(description="whether it is the solver's pick")
+    result: dict[str, Any] | None = Field(description="the measurement, once it ended")
+
+
+AnyVerificationJob = VerificationJob | NormVerificationJob
+
+
 class VerificationPage(Shape):
     """Verifications, the newest first."""
 
-    verifications: list[VerificationJob]
+    verifications: list[AnyVerificationJob]
     next: int | None = Field(description="`after` of the next page; null at the end")
 
 

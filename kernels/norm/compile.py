@@ -123,6 +123,11 @@ def source_hash(arch: str) -> str:
     return digest((*options(arch), *(x for item in headers().items() for x in item)))
 
 
+def kernel_id(key: NormKey, arch: str) -> str:
+    """What names a kernel: its key, and a part of the hash of what it is made from."""
+    return f"{key.name}-{source_hash(arch)[:ID_DIGITS]}"
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledNorm:
     """A cubin and what the compiler says of it; figures as ``kernels.compile.CompiledKernel``.
@@ -155,7 +160,7 @@ def build_norm(key: NormKey, arch: str) -> CompiledNorm:
     a stack, and where its registers can't be split as the key says; CompilerAbsent where there is
     no compiler.
     """
-    name = f"{key.name}-{source_hash(arch)[:ID_DIGITS]}"
+    name = kernel_id(key, arch)
     built = nvrtc.build(f"{name}.cu", instantiation(key), headers(), options(arch))
     report = read_report(name, built, ENTRY)
     if report.spill_bytes or report.stack_bytes:

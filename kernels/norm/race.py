@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +12,9 @@ from kernels.measure import measure
 from kernels.norm.cells import Cell
 from kernels.norm.compile import compile_key
 from kernels.norm.device import norm_profile
-from kernels.norm.launch import NormLaunch, loaded
+from kernels.norm.launch import loaded
 from kernels.norm.numerics import REL_ERROR_LIMIT, NormFinding, check
-from kernels.norm.run import NormArrays, bind
+from kernels.norm.run import NormArrays, bind, enqueues
 from kernels.process import report
 from kernels.protocol import Protocol, rotation_sets
 from kernels.replay import Side
@@ -58,7 +57,7 @@ def measure_race(cells: list[Cell], protocol: Protocol) -> list[dict[str, Any]]:
             }
         )
         launches = [arrays.launch(plan, function) for arrays in sets]
-        sides.append(Side(_enqueues(launches, current.stream), len(launches)))
+        sides.append(Side(enqueues(launches, current.stream, sets), len(launches)))
     measured = measure(current, sides, protocol, flush)
     for row, timing in zip(rows, measured.timings, strict=True):
         row |= {
@@ -77,14 +76,6 @@ def measure_race(cells: list[Cell], protocol: Protocol) -> list[dict[str, Any]]:
             "throttle": list(measured.clock_after.throttle),
         }
     return rows
-
-
-def _enqueues(launches: list[NormLaunch], stream: Any) -> Callable[[], None]:
-    def enqueue() -> None:
-        for launch in launches:
-            launch.launch(stream)
-
-    return enqueue
 
 
 def _inputs_of(problem: NormProblem) -> NormProblem:

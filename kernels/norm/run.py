@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from kernels.norm.reference import Expected, expected
 from kernels.norm.run_case import Case
 from kernels.placed import Placed, place
 from kernels.process import report
+from kernels.replay import Side
 from kernels.session import session
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.problem import Matrix
@@ -141,6 +143,38 @@ def check_launch(
     arrays.check(finding, problem, eps)
     finding.guards_changed = arrays.y.surroundings_changed()
     return finding
+
+
+def release() -> None:
+    """Give back the memory of what was checked last."""
+    _arrays.cache_clear()
+    cp.get_default_memory_pool().free_all_blocks()
+
+
+def sides_of(
+    problem: NormProblem, configs: Sequence[NormConfig], seeds: Iterable[int]
+) -> list[Side]:
+    """Sides of a comparison: each configuration's launches on the same sets of random inputs, one
+    for each seed."""
+    sets = [NormArrays.of(problem, seed) for seed in seeds]
+    sides = []
+    for config in configs:
+        plan, function = bind(problem, config)
+        launches = [arrays.launch(plan, function) for arrays in sets]
+        sides.append(Side(enqueues(launches, session().stream, sets), len(launches)))
+    return sides
+
+
+def enqueues(
+    launches: Sequence[NormLaunch], stream: Any, sets: Sequence[NormArrays]
+) -> Callable[[], None]:
+    """Enqueues the launches; keeps the ``sets`` that they are bound to."""
+
+    def enqueue(_kept: Sequence[NormArrays] = sets) -> None:
+        for launch in launches:
+            launch.launch(stream)
+
+    return enqueue
 
 
 @lru_cache(maxsize=1)

@@ -20,13 +20,14 @@ from solver.device import DeviceProfile
 from solver.errors import InvalidProblem, Unsupported
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_columns import NormRows, legal_rows
+from solver.families.norm_activation_columns import NormRows, legal_rows, norm_rows
 from solver.families.norm_activation_geometry import geometry
 from solver.families.norm_activation_issue import issue
 from solver.families.norm_activation_legality import runs_on
+from solver.pick import price
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works
-from solver.units import TICKS_PER_US
+from solver.units import TICKS_PER_US, us_from_ticks
 
 LOTS = 12
 """Slots of the recurrence at most, which is what a proof unrolls: more are moved in lots."""
@@ -215,6 +216,15 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
         setup_min=zeros,
         decode=NormConfig.from_columns,
     )
+
+
+def predicted_us(
+    problem: NormProblem, config: NormConfig, device: DeviceProfile, cache: str = "cold"
+) -> float:
+    """Predicted µs of one legal configuration, in the space that is picked from or not."""
+    table = priced(problem, device, norm_rows(problem, [config], device), cache == "cold")
+    first = np.zeros(1, dtype=np.int64)
+    return us_from_ticks(int(price(table, first, first)[0][0]))
 
 
 def _joined(order: Any, *parts: Any) -> Any:

@@ -34,7 +34,9 @@ class Family:
     ``extent`` names the problem's field that errors of its size are about. ``tabulate`` takes
     (problem, device, cold, grids) and gives the priced legal space. An answer says ``facts`` of a
     problem (problem, device, model), a ``rate`` of a time (problem, µs), and a ``verdict`` of the
-    work that it gives (table, work); ``registers`` are where launch registers come from, in words.
+    work that it gives (table, work, device); ``registers`` are where launch registers come from, in
+    words. ``memory_bytes`` is the device memory that a launch takes (problem, model), ``holds`` in
+    words what of.
     """
 
     name: str
@@ -42,8 +44,10 @@ class Family:
     tabulate: Callable[[Any, DeviceProfile, bool, Ticks | None], Table]
     facts: Callable[[Any, DeviceProfile, str], dict[str, Any]]
     rate: Callable[[Any, float], dict[str, float]]
-    verdict: Callable[[Table, int], dict[str, Any]]
+    verdict: Callable[[Table, int, DeviceProfile], dict[str, Any]]
     registers: Callable[[], str]
+    memory_bytes: Callable[[Any, str], int]
+    holds: str
 
 
 def _gemm_table(problem: Problem, device: DeviceProfile, cold: bool, grids: Ticks | None) -> Table:
@@ -61,8 +65,7 @@ def copied_operands(problem: Problem, model: str) -> list[str]:
     return [] if model == "paper" else list(sm90_gemm_operands.copied_operands(problem))
 
 
-def memory_bytes(problem: Problem, model: str) -> int:
-    """Device memory that a launch takes: A, B and C, and the copies made of A and B."""
+def _gemm_memory(problem: Problem, model: str) -> int:
     return problem.storage_bytes if model == "paper" else sm90_gemm_operands.memory_bytes(problem)
 
 
@@ -70,7 +73,7 @@ def _gemm_facts(problem: Problem, device: DeviceProfile, model: str) -> dict[str
     return {
         "operand_bytes": problem.operand_bytes,
         "copied_operands": copied_operands(problem, model),
-        "fits_device_memory": memory_bytes(problem, model) <= device.limit("memory_bytes"),
+        "fits_device_memory": _gemm_memory(problem, model) <= device.limit("memory_bytes"),
     }
 
 
@@ -84,6 +87,7 @@ def _norm_table(
 
 def _norm_facts(problem: NormProblem, device: DeviceProfile, model: str) -> dict[str, Any]:
     return {
+        "op": norm_activation.NAME,
         "storage_bytes": problem.storage_bytes,
         "fits_device_memory": problem.storage_bytes <= device.limit("memory_bytes"),
     }
@@ -97,10 +101,12 @@ FAMILIES: Mapping[type, Family] = MappingProxyType(
             _gemm_table,
             _gemm_facts,
             lambda problem, time_us: {"tflops": problem.flops / time_us / 1e6},
-            lambda table, work: {},
+            lambda table, work, device: {},
             lambda: (
                 f"launch registers as NVRTC {register_table().nvrtc} reported them, by compile key"
             ),
+            _gemm_memory,
+            "A, B and C, and copies of those that TMA can't take as they lie,",
         ),
         NormProblem: Family(
             norm_activation.NAME,
@@ -112,6 +118,8 @@ FAMILIES: Mapping[type, Family] = MappingProxyType(
             lambda: (
                 "launch registers: about as many as NVRTC takes, by the words of a row in a lane"
             ),
+            lambda problem, model: problem.storage_bytes,
+            "x, y, scale and shift",
         ),
     }
 )
@@ -121,3 +129,8 @@ FAMILIES: Mapping[type, Family] = MappingProxyType(
 def family_of(problem: Any) -> Family:
     """The family that a problem is for."""
     return FAMILIES[type(problem)]
+
+
+def memory_bytes(problem: Any, model: str) -> int:
+    """Device memory that a launch takes."""
+    return family_of(problem).memory_bytes(problem, model)

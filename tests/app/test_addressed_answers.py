@@ -18,7 +18,8 @@ from app.api.conditional import has_current
 from app.api.kept import KeptAnswers
 from app.main import create_app
 from app.measured_answer import Winner
-from app.schemas.queries import query_parameters
+from app.schemas.norm_questions import NormQuestionRequest
+from app.schemas.queries import question_parameters
 from app.schemas.questions import OptimizeRequest, QuestionRequest
 from app.settings import Settings
 from app.store.database import Database
@@ -59,6 +60,7 @@ EVERYTHING = {
     "a_offset": 1,
     "b_offset": 2,
     "c_offset": 3,
+    "op": "gemm",
     "device": "h200",
     "model": "calibrated",
     "proof": "full",
@@ -73,7 +75,9 @@ EVERYTHING = {
 
 def test_everything_is_every_member_but_the_time_limit() -> None:
     assert set(EVERYTHING) == set(OptimizeRequest.model_fields) - {"time_limit_ms"}
-    assert [each["name"] for each in query_parameters()] == list(QuestionRequest.model_fields)
+    ours = list(QuestionRequest.model_fields)
+    others = [name for name in NormQuestionRequest.model_fields if name not in ours]
+    assert [each["name"] for each in question_parameters()] == [*ours, *others]
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def test_a_value_that_is_neither_true_nor_false_is_told_so(client: TestClient) -
         if body is None:
             continue
         shape = shapes[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+        if "discriminator" in shape:  # of several ops; the first is the one without a name
+            shape = shapes[shape["oneOf"][0]["$ref"].rpartition("/")[2]]
         for name, value in shape["properties"].items():
             if value.get("type") == "boolean":
                 seen.add(name)

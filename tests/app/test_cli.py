@@ -84,7 +84,7 @@ def test_simulate_takes_a_configuration_or_a_file_with_one(
         (["optimize", "8", "8", "8", "--device", "none"], "device"),
         (["optimize", "8", "8", "8", "--model", "none"], "model"),
         (["optimize", "8", "8", "8", "--top-k", "65"], "top_k"),
-        (["optimize", "8", "8"], "arguments"),
+        (["optimize", "8", "8"], "k"),
         (["optimise"], "arguments"),
         (["simulate", "8", "8", "8", "--config", "{"], "config"),
         (["simulate", "8", "8", "8", "--config", "@/no/such/file"], "config"),

@@ -63,9 +63,8 @@ def choices_of(
 
 
 COMMANDS = dict(commands(build_parser()))
-CHOSEN = {words: [option] for words, option in choices_of(build_parser())} | {
-    ("advise",): ["--op=norm_activation", "--rows=8", "--width=8", "--activation=poly"]
-}
+OF_ROWS = ["--op=norm_activation", "--rows=8", "--width=8", "--activation=poly"]
+CHOSEN = {words: [option] for words, option in choices_of(build_parser())} | {("advise",): OF_ROWS}
 """Of ``advise``, numbers go with this choice alone, and it needs some; of an option given twice the
 second counts."""
 NUMBERS = [(w, a.dest) for w, actions in COMMANDS.items() for a in actions if is_number(a)]
@@ -76,6 +75,8 @@ numbers = pytest.mark.parametrize(
 
 def asked(words: tuple[str, ...], dest: str, value: str) -> list[str]:
     """A command line that is right but for the value of one argument."""
+    if words in (("optimize",), ("verify",)) and dest in ("rows", "width", "degree"):
+        return [*words, *OF_ROWS, f"--{dest}={value}"]
     line, given = [*words, *CHOSEN.get(words, [])], []
     for action in COMMANDS[words]:
         mine = action.dest == dest

@@ -11,7 +11,17 @@ from kernels.host import HostGpu
 from tests.app.test_cli import run_json
 from tests.solver.ncu_exports import NAMES, raw
 
-WORDS = ("profile", "--rows", "4096", "--width", "1024", "--activation", "silu")
+WORDS = (
+    "profile",
+    "--op",
+    "norm_activation",
+    "--rows",
+    "4096",
+    "--width",
+    "1024",
+    "--activation",
+    "silu",
+)
 GPU = HostGpu("NVIDIA H200", "GPU-0", "580", 2**37, (9, 0), 1980, ())
 
 
@@ -64,3 +74,7 @@ def test_without_ncu_or_a_gpu_it_exits_3(
 def test_a_problem_that_is_none_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     code, body = run_json(capsys, *WORDS, "--degree", "3")
     assert (code, body["errors"][0]["field"]) == (2, "degree")
+    code, body = run_json(capsys, *WORDS[:5])
+    assert (code, body["errors"][0]["field"]) == (2, "width")
+    code, body = run_json(capsys, "profile", "--op", "gemm", *WORDS[3:])
+    assert (code, body["errors"][0]["field"]) == (2, "op")

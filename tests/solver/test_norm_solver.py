@@ -169,7 +169,7 @@ def test_the_pick_is_specialised_only_where_that_beats_the_strong_kernel() -> No
         for problem in PROBLEMS:
             table = tabulate(problem, device)
             pick = best_rows(table)[0]
-            found = verdict(table, pick.work)
+            found = verdict(table, pick.work, device)
             kinds.add(found["kind"])
             assert found["kind"] == pick.config.kind
             if found["kind"] == "specialised":
@@ -185,10 +185,10 @@ def test_the_pick_is_specialised_only_where_that_beats_the_strong_kernel() -> No
 def test_what_there_is_not_is_said() -> None:
     table = tabulate(PROBLEMS[0], DEVICE)
     roles = only(table, "specialised")
-    assert verdict(roles, 0)["strong_time_us"] is None
-    assert "no strong kernel is legal" in verdict(roles, 0)["specialising"]
+    assert verdict(roles, 0, DEVICE)["strong_time_us"] is None
+    assert "no strong kernel is legal" in verdict(roles, 0, DEVICE)["specialising"]
     alike = only(table, "strong", "plain")
-    assert "no specialised kernel is legal" in verdict(alike, 0)["specialising"]
+    assert "no specialised kernel is legal" in verdict(alike, 0, DEVICE)["specialising"]
 
 
 def test_an_answer_says_kind_strong_time_and_proof(engine: Engine) -> None:

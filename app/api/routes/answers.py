@@ -16,10 +16,12 @@ from app.api.request_headers import header_parameter
 from app.api.responses import answer_response, json_response
 from app.keys import Scope
 from app.problem_documents import INVALID, UNAVAILABLE, UNSATISFIABLE
-from app.schemas.answers import OptimizeAnswer, SimulateAnswer
+from app.schemas.answers import SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
-from app.schemas.queries import query_parameters, read_question
-from app.schemas.questions import ExplainRequest, OptimizeRequest, SimulateRequest
+from app.schemas.norm_answers import AnyAnswer
+from app.schemas.ops import AnyOptimize
+from app.schemas.queries import question_parameters, read_question
+from app.schemas.questions import ExplainRequest, SimulateRequest
 
 IF_NONE_MATCH = header_parameter(
     "If-None-Match", "the `ETag` of an answer that you have: 304 where it is still that one"
@@ -31,15 +33,19 @@ router = APIRouter(prefix="/v1", tags=["answers"], route_class=ParsedRoute)
 
 @router.post(
     "/optimize",
-    response_model=OptimizeAnswer,
+    response_model=AnyAnswer,
     responses=problems(UNSATISFIABLE, UNAVAILABLE),
     summary="The best configuration for a problem, with its proof",
 )
 @needs(Scope.OPTIMIZE)
-async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: ArrivedDep) -> Response:
+async def optimize(body: AnyOptimize, services: ServicesDep, arrived_s: ArrivedDep) -> Response:
     """By default minimises predicted time, then MATH-warp wait time, over the whole legal
     space; `objective` and `constraints` say otherwise. Constraints that leave nothing get 422
     with the ones that clash.
+
+    With `op` `norm_activation` the question is of rows that are normalised and transformed in one
+    kernel: `kind`, `ratio`, `depth` and `barrier` say how the answer divides its warps, `kinds` has
+    the best of each kind, and `specialising` says in words whether dividing them pays.
 
     The proof is about the model; a verification is about the GPU. Where one found a configuration
     that is surely faster than the pick here, that is answered: `source` is `measured`, and
@@ -50,8 +56,9 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
     where `time_limit_ms` came before the end of the proof does it depend on the machine:
     `proof.status` is then `timeout`, and it is not to be cached.
     """
+    asked = body.root
     given = await services.answering.answer(
-        body.question(services.host.device), arrived_s=arrived_s, model_only=body.model_only
+        asked.question(services.host.device), arrived_s=arrived_s, model_only=asked.model_only
     )
     late = given.answer.status == "timeout"
     return answer_response(given, headers=NOT_KEPT if late else ())
@@ -59,10 +66,10 @@ async def optimize(body: OptimizeRequest, services: ServicesDep, arrived_s: Arri
 
 @router.get(
     "/optimize",
-    response_model=OptimizeAnswer,
+    response_model=AnyAnswer,
     responses=problems(INVALID, UNSATISFIABLE, UNAVAILABLE)
     | {304: {"description": "The caller has this answer already"}},
-    openapi_extra={"parameters": [*query_parameters(), IF_NONE_MATCH]},
+    openapi_extra={"parameters": [*question_parameters(), IF_NONE_MATCH]},
     summary="The same question in an address, whose answer may be kept",
 )
 @needs(Scope.OPTIMIZE)

@@ -15,7 +15,8 @@ from app.api.ndjson import NdjsonResponse, as_completed
 from app.keys import Scope
 from app.problem_documents import DEFECT, from_exception
 from app.schemas.batches import PROBLEMS_MAX, BatchRequest, line_schema
-from app.schemas.questions import OptimizeRequest
+from app.schemas.ops import AnyOptimize
+from app.schemas.questions import read
 from app.services import Services
 from app.strict_json import dump
 from solver.errors import InvalidInput
@@ -78,7 +79,7 @@ async def _line(services: Services, index: int, defaults: dict[str, Any], proble
 
 async def _answer(services: Services, defaults: dict[str, Any], problem: Any) -> bytes:
     values = {**defaults, **problem} if isinstance(problem, dict) else problem
-    asked = OptimizeRequest.read(values)
+    asked = read(AnyOptimize, values).root
     question = asked.question(services.host.device)
     async with services.batches:
         given = await services.answering.answer(

@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
     response_model=KernelExport,
     responses=problems(NOT_FOUND, INVALID, REFUSED, NO_COMPILER, LACKS, UNAVAILABLE)
     | {304: {"description": "The caller has this kernel already"}},
-    openapi_extra={"parameters": [*query_parameters(LaunchRequest, optional=True), IF_NONE_MATCH]},
+    openapi_extra={"parameters": [*query_parameters(LaunchRequest), IF_NONE_MATCH]},
     summary="A kernel to take home: source, cubin, and how it is launched",
 )
 @needs(Scope.OPTIMIZE)

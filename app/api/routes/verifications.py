@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
-from app import answers
+from app import answers, norm_verification
 from app.api.access import needs
 from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
@@ -18,11 +20,16 @@ from app.keys import Scope
 from app.plan import candidates
 from app.problem_documents import NO_FAMILY, NO_GPU, NOT_FOUND, QUEUE_FULL, QUOTA, UNAVAILABLE
 from app.quota import check_quota
+from app.schemas.norm_questions import NormVerificationRequest
+from app.schemas.ops import AnyVerification
 from app.schemas.questions import RACED_MAX, VerificationRequest
-from app.schemas.service import VerificationJob, VerificationPage
+from app.schemas.service import AnyVerificationJob, VerificationPage
+from app.services import Services
 from app.store.jobs import question_sha256
 from app.timeline import timeline_svg
 from app.verification import KIND, request_of
+from kernels.norm.verify import NormVerificationRequest as NormVerification
+from kernels.norm.verify import require_norm_gpu
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest as Verification
 from kernels.verify import require_gpu
@@ -36,22 +43,22 @@ from solver.question import Question
 from solver.report import problem_words
 
 router = APIRouter(prefix="/v1/verifications", tags=["verifications"], route_class=ParsedRoute)
-VERIFICATION = JobKind(KIND, "verifications", Scope.VERIFY, VerificationJob, VerificationPage)
+VERIFICATION = JobKind(KIND, "verifications", Scope.VERIFY, AnyVerificationJob, VerificationPage)
 
 
 @router.post(
     "",
     status_code=202,
-    response_model=VerificationJob,
+    response_model=AnyVerificationJob,
     response_description="The job, which waits for the GPU",
     responses=problems(NO_FAMILY, QUOTA, QUEUE_FULL, NO_GPU, UNAVAILABLE)
-    | {200: {"model": VerificationJob, "description": "The job of an earlier such request"}},
+    | {200: {"model": AnyVerificationJob, "description": "The job of an earlier such request"}},
     openapi_extra={"parameters": [IDEMPOTENCY_PARAMETER]},
     summary="Compile, launch, check and time a kernel on the host's GPU",
 )
 @needs(Scope.VERIFY)
 async def submit(
-    body: VerificationRequest,
+    body: AnyVerification,
     services: ServicesDep,
     caller: CallerDep,
     idempotency_key: IdempotencyKeyDep,
@@ -60,61 +67,95 @@ async def submit(
     `top_k` the pick is raced against alternatives: half are the model's next, the others of further
     tiles. Picks are remembered, and so is what beats one.
 
+    With `op` `norm_activation` it is checked and then timed in turn with the best kernel of each
+    kind, and fails with `slower_than_strong` where it is surely slower than the strong one.
+
     The job outlives the service from here on; `Location` says where to follow it. Without a GPU:
     503. On a GPU that no kernel family runs on, for a problem beyond its memory, or for an illegal
     configuration: 422. Where too many wait: 429.
     """
     services.gpu.require_open()
     owner = caller.key_id
-    # Members that a request need not have leave the digest of one without them as it was.
-    optional = ("cache", "against", "top_k", "trace")
-    unset = {name for name in optional if name not in body.model_fields_set}
-    sha256 = question_sha256(KIND, body.model_dump(exclude=unset))
+    asked = body.root
+    sha256 = question_sha256(KIND, _identity(asked))
     earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
         return VERIFICATION.answer(earlier, 200)
-    check_integer("top_k", body.top_k, 1, RACED_MAX)
-    if body.top_k > 1 and (body.config is not None or body.against):
-        raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
-    problem = body.problem()
+    asked.problem()  # one that is none costs no quota
+    if isinstance(asked, VerificationRequest):
+        _check_race(asked)
     await run_in_threadpool(check_quota, caller, services.database, services.metrics)
-    gpu, device = await run_in_threadpool(require_gpu)
-    check_memory(problem, gpu)
-    alternatives: list[tuple[Config, float]] = []
-    if body.config is None:
-        question = Question(problem, device=device, proof="none", cache=body.cache)
-        raced = (await services.pool.ask(candidates, question, body.top_k)).value
-        pick, *alternatives = [(Config.from_dict(each), time_us) for each, time_us in raced]
-        config, predicted_us = pick
+    if isinstance(asked, VerificationRequest):
+        request: Verification | NormVerification = await _of_product(asked, services)
     else:
-        config = body.config.config()
-        reply = await services.pool.ask(
-            answers.simulate, problem, config, device, "calibrated", 1.0, body.cache
-        )
-        predicted_us = reply.value["predicted"]["time_us"]
-    others = _others(body, problem, device)
+        request = await _of_rows(asked, services)
     job, fresh = await run_in_threadpool(
         services.jobs.submit,
         KIND,
-        request_of(
-            Verification(
-                problem,
-                config,
-                predicted_us,
-                protocol=VERIFY.with_cache(body.cache),
-                against=others,
-                trace=body.trace,
-                alternatives=tuple(alternatives),
-                picked=body.config is None,
-            )
-        ),
+        request_of(request),
         sha256=sha256,
-        priority=body.priority,
+        priority=asked.priority,
         owner=owner,
         idempotency_key=idempotency_key,
     )
     services.gpu.wake()
     return VERIFICATION.answer(job, 202 if fresh else 200)
+
+
+def _identity(asked: VerificationRequest | NormVerificationRequest) -> dict[str, Any]:
+    """What makes two requests one. Members that one of a product need not have leave the digest of
+    one without them as it was."""
+    unset: set[str] = set()
+    if isinstance(asked, VerificationRequest):
+        optional = ("cache", "against", "top_k", "trace")
+        unset = {"op", *(name for name in optional if name not in asked.model_fields_set)}
+    return asked.model_dump(exclude=unset)
+
+
+def _check_race(asked: VerificationRequest) -> None:
+    check_integer("top_k", asked.top_k, 1, RACED_MAX)
+    if asked.top_k > 1 and (asked.config is not None or asked.against):
+        raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
+
+
+async def _of_product(asked: VerificationRequest, services: Services) -> Verification:
+    problem = asked.problem()
+    gpu, device = await run_in_threadpool(require_gpu)
+    check_memory(problem, gpu)
+    alternatives: list[tuple[Config, float]] = []
+    if asked.config is None:
+        question = Question(problem, device=device, proof="none", cache=asked.cache)
+        raced = (await services.pool.ask(candidates, question, asked.top_k)).value
+        pick, *alternatives = [(Config.from_dict(each), time_us) for each, time_us in raced]
+        config, predicted_us = pick
+    else:
+        config = asked.config.config()
+        reply = await services.pool.ask(
+            answers.simulate, problem, config, device, "calibrated", 1.0, asked.cache
+        )
+        predicted_us = reply.value["predicted"]["time_us"]
+    return Verification(
+        problem,
+        config,
+        predicted_us,
+        protocol=VERIFY.with_cache(asked.cache),
+        against=_others(asked, problem, device),
+        trace=asked.trace,
+        alternatives=tuple(alternatives),
+        picked=asked.config is None,
+    )
+
+
+async def _of_rows(asked: NormVerificationRequest, services: Services) -> NormVerification:
+    problem = asked.problem()
+    gpu, device = await run_in_threadpool(require_norm_gpu)
+    check_memory(problem, gpu)
+    config = None if asked.config is None else asked.config.config()
+    reply = await services.pool.ask(
+        norm_verification.verification, problem, config, device, asked.cache
+    )
+    request: NormVerification = reply.value
+    return request
 
 
 class SvgResponse(Response):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.answers import kernel_id_of
 from app.cli.main import main
+from app.ops import hopper_kernel_id
 from kernels.host import HostGpu
 from kernels.process import Outcome, OutcomeKind
 from kernels.worker import Task, TaskResult
@@ -117,7 +117,7 @@ class FakeGpu:
     def result(self, task: Task) -> TaskResult:
         facts = {
             "registers": 168,
-            "kernel_id": kernel_id_of(task.problem, task.config),
+            "kernel_id": hopper_kernel_id(task.problem, task.config),
             "nvrtc": "13.5",
             "gpu": H200.to_dict(),
             "sms": 132,
