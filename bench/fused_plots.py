@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from matplotlib.patches import Patch
 
 from bench.plots import COLOURS, save_figure
 from bench.records import Row
+
+COPIES = {"vector": "loads", "async": "asynchronous copies", "bulk": "bulk copies"}
 
 
 def plot_gains(problems: Sequence[Row], path: Path) -> None:
@@ -70,12 +73,13 @@ def plot_sweep(lines: Sequence[Row], warps: Mapping[int | None, str], path: Path
         names = [f"{line['producers']}:{line['consumers']}" for line in some]
         axes.set_xticks(list(places), names, rotation=70, fontsize=7)
         axes.axhline(1.0, color="black", linewidth=0.8)
-        axes.set_title(f"{words} warps an SM", fontsize=10)
+        axes.set_title(f"warps: {words}", fontsize=10)
         axes.grid(alpha=0.25, axis="y")
-    for copies, colour in colours.items():
-        panes[0][0].bar([], [], color=colour, alpha=0.75, label=f"{copies} copies")
-    panes[0][0].scatter([], [], color="black", s=16, label="by the model")
+    marks = [
+        Patch(color=colour, alpha=0.75, label=COPIES[name]) for name, colour in colours.items()
+    ]
+    marks.append(panes[0][0].scatter([], [], color="black", s=16, label="by the model"))
     panes[0][0].set_ylabel("time over that of the best of like warps")
-    panes[0][0].legend(fontsize=7)
+    panes[0][0].legend(handles=marks, fontsize=7)
     figure.suptitle("Producers : consumers, geometric mean over problems", fontsize=11)
     save_figure(figure, path)
