@@ -25,8 +25,8 @@ RIVALS = {
     "plain": "the fastest plain kernel",
 }
 NOT_BY_MEMORY = (
-    "As many warps as fit; the copy is that of the measured ceilings, whose rows are larger. Rows of "
-    "bf16 are not bound by memory alone, by the model: unpacking, statistics and scale and shift of "
+    "As many warps as fit; the copy is that of the measured ceilings, of larger arrays. Rows of "
+    "bf16 are not bound by memory alone, by the model: unpacking, statistics, scale and shift of "
     "twice as many elements take their warps about as long as loading does."
 )
 KINDS = ("plain", "strong", "ring", "specialised")
