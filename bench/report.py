@@ -16,6 +16,7 @@ from bench.ablation import ablation_table
 from bench.accuracy_page import IMAGES as ACCURACY_IMAGES
 from bench.accuracy_page import accuracy_parts, draw_accuracy, read_accuracy
 from bench.evidence_page import evidence_part, read_evidence
+from bench.fused_page import draw_fused, fused_line, fused_part, read_fused
 from bench.losses_page import losses_part
 from bench.plots import (
     plot_predictions,
@@ -264,6 +265,8 @@ def make(
     drawn |= draw_accuracy(truth, results / DEVICE, DEVICE, images)
     trace = read_record(results / DEVICE / "trace.json")
     drawn |= draw_traces(trace, images)
+    divided, why_not = read_fused(results / DEVICE, DEVICE)
+    fused_drawn = draw_fused(divided, images)
     ceilings_line = ceilings_part(ceilings)
     figures = [
         suite_table(picks),
@@ -287,6 +290,7 @@ def make(
         *_shown(drawn, "img"),
         *(part for part in speed if part),
         trace_part(trace),
+        fused_part(divided, why_not, _shown(fused_drawn, "img")),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
         *solver_parts(results),
         HOW_TO,
@@ -306,6 +310,7 @@ def make(
             *figures,
             *accuracy_parts(truth, why, "docs/"),
             trace_line(trace, "docs/"),
+            fused_line(divided, why_not, "docs/"),
             *_shown(shown, "docs/img"),
         ]
     )

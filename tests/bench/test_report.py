@@ -11,6 +11,7 @@ import pytest
 
 from bench import report
 from bench.evidence_page import NAMES, evidence_part, read_evidence
+from bench.fused_page import IMAGES, fused_line, fused_part, read_fused
 from bench.losses_page import losses_part
 from bench.records import (
     SUITES,
@@ -51,6 +52,14 @@ def test_the_readme_and_the_page_show_the_recorded_results() -> None:
         compared = [row for row in picks[suite]["rows"] if row["ratio_to_cublas"]]
         rows += len(compared) if whole else report.WORST
     assert len(re.findall(r"\(\d+\.\d+ to \d+\.\d+\)", page)) == rows
+
+
+def test_the_readme_and_the_page_show_what_the_norm_grid_says() -> None:
+    record, why = read_fused(report.RESULTS / "h200", "h200")
+    page = report.PAGE.read_text("utf-8")
+    pictures = [f"![{words}](img/{name})" for words, name in IMAGES.items()] if record else []
+    assert fused_part(record, why, pictures) in page
+    assert fused_line(record, why, "docs/") in report.README.read_text("utf-8")
 
 
 def test_picks_of_another_model_are_said_to_be() -> None:
