@@ -111,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = record(options, facts, launch_traced, [calls], DEADLINE_S, findings)
     if options.raw is not None:
         beside = json.loads(options.out.read_text("utf-8"))
-        about = {name: beside[name] for name in (*facts, "seed", "complete", "elapsed_s")}
+        names = (*facts, "seed", "complete", "elapsed_s")
+        about = {name: beside[name] for name in names} | {"traced_hash": traced_hash()}
         save(options.raw, about, findings.raw, findings.rows_failed)
     return code
 
@@ -121,6 +122,8 @@ def _again(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         facts, raw, failed = load(options.read)
     except InvalidInput as error:
         parser.error(str(error))
+    if facts.get("traced_hash") != traced_hash():
+        parser.error(f"{options.read} is of a traced build whose sources are not these")
     write(options.out, facts | made_of(raw, failed))
     return 0
 

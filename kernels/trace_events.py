@@ -14,11 +14,13 @@ import numpy as np
 from kernels.launch_plan import LaunchPlan
 from kernels.trace_records import CtaSteps, Cycles
 
-PASS_CYCLES = 64
+PASS_CYCLES = 112
 """The most that a full barrier's own passing takes, clock reads included; the least wait of a CTA
-is taken for it where that is less. Where a CTA waits for every load this is the guess."""
-SLACK_CYCLES = 16
-"""By how much a wait must exceed that to count as one."""
+is taken for it where that is less. Where a CTA waits for every load this is the guess: of 193 CTAs
+traced on an H200 the least was 98, and in the median 110."""
+SLACK_CYCLES = 32
+"""By how much a wait must exceed that to count as one: in CTAs whose loads are long there, nine of
+ten passes take no more."""
 USUAL = 0.1
 """Quantile of the steps between products that is taken for a product's own time: products don't
 take less, and loads that are late make steps longer."""

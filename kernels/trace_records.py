@@ -61,7 +61,7 @@ def since(clock: Cycles, start: Cycles | int) -> Cycles:
 class Heads:
     """What each CTA of a launch kept of its whole run: [grid] arrays. ``span`` are the cycles from
     its first load to the end of its last warp, ``clock`` and ``time_ns`` its SM's clock and the
-    device's timer when its first warp came to its first full barrier; ``room`` records of each warp
+    device's timer when its first warp came to its first unit of work; ``room`` records of each warp
     hold all that was kept."""
 
     sm: Cycles

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli import bench_accuracy, bench_solver
+from app.cli import bench_accuracy, bench_fused, bench_solver
 from app.cli.arguments import add_device, add_json, bounded
 from app.cli.bench_accuracy import add_results
 from app.cli.bench_solver import SUITE_HELP
@@ -36,6 +36,7 @@ def add_commands(commands: Any) -> None:
 
     bench_solver.add_kinds(kinds)
     bench_accuracy.add_kind(kinds)
+    bench_fused.add_kind(kinds)
 
     compile_ = kinds.add_parser("compile", help="compile the family and hold it to the solver")
     compile_.add_argument("--family", default=FAMILIES[0], choices=FAMILIES)

@@ -26,7 +26,7 @@ from kernels.launch_plan import plan_launch
 from kernels.overlay import modelled
 from kernels.process import Outcome, OutcomeKind
 from kernels.protocol import TRACE
-from kernels.sources import source_hash
+from kernels.sources import source_hash, traced_hash
 from kernels.trace_launch import CriticalCta, TracedLaunches, TraceTask
 from kernels.trace_records import STEP_ROOM
 from solver.config import Config
@@ -152,7 +152,9 @@ def test_a_configuration_that_could_not_be_run_is_a_row_with_a_reason() -> None:
     assert record["timelines"].keys() == {"math"}
 
 
-def test_what_launches_recorded_is_kept_and_read_again(tmp_path: Path) -> None:
+def test_what_launches_recorded_is_kept_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out = tmp_path / "raw.npz", tmp_path / "out.json"
     rows = raw()
     failed = [{**rows[0][0].to_dict(), "reason": "timeout", "details": "killed"}]
@@ -161,6 +163,11 @@ def test_what_launches_recorded_is_kept_and_read_again(tmp_path: Path) -> None:
     assert (facts, still_failed) == (FACTS, failed)
     assert [one for one, _ in again] == [one for one, _ in rows]
     assert made_of(again) == made_of(rows)
+    with pytest.raises(SystemExit) as ended:
+        gpu_trace.main(["--read", str(file), "--out", str(out)])
+    assert ended.value.code == 2
+    assert "of a traced build whose sources are not these" in capsys.readouterr().err
+    save(file, FACTS | {"traced_hash": traced_hash()}, rows, failed)
     assert gpu_trace.main(["--read", str(file), "--out", str(out)]) == 0
     assert json.loads(out.read_text("utf-8")) == json.loads(
         json.dumps(FACTS | made_of(rows, failed))

@@ -27,7 +27,7 @@ static_assert(kRoom > kSteps && (kRoom & (kRoom - 1)) == 0, "a full room ends in
 // One lane of the first warp of each MATH warpgroup, and of each DMA warp, keeps
 //   kEnd         the clock's low half at the end, and where the next step would have gone
 //   a step       the clock's low half at a place, and the cycles since the place before << 4 | place
-// and that of the block's first warp, when it comes to its first full barrier,
+// and that of the block's first warp, when it comes to its first unit of work,
 //   kStartClock  the clock, 64 bits, and
 //   kStartTime   the device's timer in ns, 64 bits
 //   kWhere       its SM
@@ -45,13 +45,13 @@ class Progress {
     const bool keeps = warp % 4 == 0 || static_cast<u32>(warp) >= math_warps;
     const u32 stripe = blockIdx.x * warps + warp;
     next_ = writes && keeps && records != nullptr ? stripe * kRoom + kSteps : 0;
+    is_first_ = warp == 0;  // known to be false where a DMA warp goes, which has no register for it
   }
 
-  __device__ __forceinline__ void unit(u32) {}
-  __device__ __forceinline__ void begin(Place place, u32) {
-    before_ = clock();
-    if (place == kWaitsFull && threadIdx.x == 0 && next_ % kRoom == kSteps) start();
+  __device__ __forceinline__ void unit(u32) {
+    if (is_first_ && next_ % kRoom == kSteps) start();
   }
+  __device__ __forceinline__ void begin(Place, u32) { before_ = clock(); }
   __device__ __forceinline__ void at(Place place, u32 = 0) {
     if (place == kDone) {
       store(head(kEnd), next_ != 0, clock(), next_);
@@ -96,6 +96,7 @@ class Progress {
   uint2* records_;
   u32 next_;  // where the next step goes; 0 where nothing is kept
   u32 before_ = 0;
+  bool is_first_;
 };
 
 }  // namespace warpwright
