@@ -17,7 +17,7 @@ def digits(share: float) -> str:
     return f"{share:.{1 if share >= 0.01 else 2 if share >= 5e-4 else 4}%}"
 
 
-def compared(value: int, base: int, words: tuple[str, str, str]) -> str:
+def compared(value: float, base: float, words: tuple[str, str, str]) -> str:
     """How much more or less a value is than another; ``words`` for more, less and the same."""
     more, less, same = words
     if value == base or not base:

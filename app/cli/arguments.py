@@ -122,7 +122,21 @@ def add_problem(parser: argparse.ArgumentParser, *, optional: bool = False) -> N
             metavar="N",
             help=f"elements from a 16-byte boundary to {name.upper()}'s first, at most {most}; 0",
         )
+    if not optional:
+        parser.add_argument("--op", type=_products_alone, help=argparse.SUPPRESS)
     add_json(parser)
+
+
+def _products_alone(op: str) -> str:
+    """An argparse type: the op of commands that know no other; without it another op's name would
+    be taken for M."""
+    if op != GEMM:
+        raise InvalidInput(
+            "op",
+            f"must be {GEMM} here, got {shown(op)}: other ops are of optimize, verify, advise, "
+            "profile and bench",
+        )
+    return op
 
 
 def add_norm_problem(parser: argparse.ArgumentParser) -> None:

@@ -90,9 +90,12 @@ class NormProblem:
             ("activation", ACTIVATIONS),
         ):
             check_choice(field, getattr(self, field), choices, InvalidProblem)
-        most = MAX_DEGREE if self.activation == "poly" else 0
-        words = f"{most}" if most else f"0 unless activation is poly ({self.activation})"
-        check_integer("degree", self.degree, 0, most, high_words=words, error=InvalidProblem)
+        check_integer("degree", self.degree, 0, MAX_DEGREE, error=InvalidProblem)
+        if self.degree and self.activation != "poly":
+            raise InvalidProblem(
+                "degree",
+                f"must be 0 unless activation is poly, got {self.degree} with {self.activation}",
+            )
         if self.rows * self.width > MAX_ELEMENTS:
             raise InvalidProblem(
                 "rows", f"rows*width must be at most 2^40, got {self.rows * self.width}"

@@ -95,7 +95,8 @@ def norm_rows(
     """Legal configurations as columns; ``resident`` blocks of each where they are known better, and
     what a block takes besides its own shared memory, nothing where that is not given."""
     limits = sm_limits(device)
-    values = np.array([[c.to_columns()[n] for n in FIELDS] for c in configs], dtype=np.int64)
+    columns = [c.to_columns() for c in configs]
+    values = np.array([[each[n] for n in FIELDS] for each in columns], dtype=np.int64)
     values = values.reshape(-1, len(FIELDS))
     found = [family.chunking(problem, c) if c.has_ring else None for c in configs]
     smem = [family.smem_bytes(problem, c) for c in configs]

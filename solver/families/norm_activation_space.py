@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from solver.device import DeviceProfile
@@ -32,7 +33,7 @@ def legal_configs(problem: NormProblem, device: DeviceProfile) -> Iterator[NormC
         form = config
         if config.has_ring:
             found = family.chunking(problem, config)
-            form = NormConfig(**(config.to_dict() | {"chunk_bytes": found.slot_bytes}))
+            form = replace(config, chunk_bytes=found.slot_bytes)
         if form not in seen:
             seen.add(form)
             yield config

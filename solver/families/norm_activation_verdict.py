@@ -10,24 +10,28 @@ import numpy as np
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig
+from solver.families.norm_activation_columns import FIELDS
 from solver.occupancy import sm_limits
-from solver.pick import price
+from solver.pick import price, row_values
 from solver.table import Table
 from solver.units import us_from_ticks
-from solver.words import digits
+from solver.words import compared
 
 
 def fastest_by_kind(table: Table) -> dict[str, int]:
-    """The work of each kind that takes the least time, in the order of KINDS, kinds without one
-    left out. Of works that take alike it is the first."""
+    """The work of each kind that comes first in the default ranking, in the order of KINDS, kinds
+    without one left out."""
     every = np.arange(table.size)
-    time, _ = price(table, every, every)
+    values = row_values(table, every, every)
+    time = values[0]
     found = {}
     for kind in family.KINDS:
         code = family.WORDS["kind"].index(kind)
         mine = np.flatnonzero(table.works.config["kind"] == code)
         if mine.size:
-            found[kind] = int(mine[time[mine].argmin()])
+            near = mine[time[mine] == time[mine].min()]
+            order = (*values, *(table.works.config[name] for name in FIELDS))
+            found[kind] = int(near[np.lexsort([column[near] for column in reversed(order)])[0]])
     return found
 
 
@@ -57,7 +61,11 @@ def verdict(table: Table, work: int, device: DeviceProfile) -> dict[str, Any]:
         "strong_time_us": strong,
         "specialised_time_us": specialised,
         "kinds": kinds,
-        "specialising": _words(config.kind, us_from_ticks(mine), strong, specialised),
+        "specialising": _words(
+            config.kind,
+            us_from_ticks(mine),
+            {k: each["time_us"] for k, each in kinds.items() if each},
+        ),
     }
 
 
@@ -83,27 +91,27 @@ def _time_us(kind: Mapping[str, Any] | None) -> float | None:
     return None if kind is None else kind["time_us"]
 
 
-def _words(kind: str, mine: float, strong: float | None, specialised: float | None) -> str:
-    """In µs: what is answered, the best strong kernel and the best specialised one."""
-    if kind == "specialised":
-        if strong is None:
-            return "specialising is what is left: no strong kernel is legal for this problem"
-        beside = f"{mine:.4g} µs against {strong:.4g} µs of the best strong kernel"
-        if mine < strong:
-            return f"specialising pays: {beside}, {digits(1 - mine / strong)} less"
-        return (
-            f"specialising does not pay in time: {beside}, {digits(mine / strong - 1)} more; this "
-            "one is first by the objective that was asked for"
-        )
-    if specialised is None:
+def _words(kind: str, mine: float, times: Mapping[str, float]) -> str:
+    """What specialising is worth, whatever is answered: the best specialised kernel against the
+    best of like warps, a ring of theirs included. In µs, ``mine`` is the answer's time and
+    ``times`` are the least of each kind that has one."""
+    alike = {name: time for name, time in times.items() if name != "specialised"}
+    if "specialised" not in times:
         return "specialising does not pay: no specialised kernel is legal for this problem"
-    if specialised < mine:
-        return (
-            f"specialising would pay in time: the best specialised kernel takes {specialised:.4g} "
-            f"µs against {mine:.4g} µs of this {kind} one, which is first by the objective that "
-            "was asked for"
-        )
-    return (
-        f"specialising does not pay: the best specialised kernel takes {specialised:.4g} µs "
-        f"against {mine:.4g} µs of this {kind} one, {digits(specialised / mine - 1)} more"
+    if not alike:
+        return "specialising is what is left: no kernel of like warps is legal for this problem"
+    divided = times["specialised"]
+    rival = kind if alike.get(kind) == min(alike.values()) else min(alike, key=alike.__getitem__)
+    pays = divided < alike[rival]
+    difference = compared(divided, alike[rival], ("more", "less", "as long"))
+    words = (
+        f"specialising {'pays' if pays else 'does not pay'}: the best specialised kernel takes "
+        f"{_us(divided)} against {_us(alike[rival])} of the best {rival} one, {difference}"
     )
+    if mine > min(times.values()) or (kind == "specialised" and not pays):
+        words += f"; this {kind} one, of {_us(mine)}, is first by the objective that was asked for"
+    return words
+
+
+def _us(time: float) -> str:
+    return f"{time:,.0f} µs" if time >= 1e4 else f"{time:.4g} µs"

@@ -196,3 +196,13 @@ def test_explain_prints_its_paragraphs_or_the_body(capsys: pytest.CaptureFixture
     assert main(words) == 0
     out = capsys.readouterr().out
     assert out.split("\n\n")[:-1] == [paragraph.strip() for paragraph in body["text"]]
+
+
+@pytest.mark.parametrize("command", ["explain", "simulate", "export", "compile"])
+def test_commands_of_products_alone_refuse_another_op_by_its_name(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not as an M, which its name would else be taken for."""
+    assert main([command, "--op", "norm_activation", "--rows", "5", "--width", "5"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: op: must be gemm here, got 'norm_activation'")

@@ -281,7 +281,8 @@ def test_devices_before_hopper_have_no_bulk_copies_and_others_no_kernels() -> No
         ({"norm": "batch"}, "norm: must be one of layer, rms"),
         ({"activation": "relu"}, "activation: must be one of gelu, gelu_tanh, silu, poly"),
         ({"activation": "poly", "degree": 1025}, "degree: must be between 0 and 1024, got 1025"),
-        ({"degree": 1}, "degree: must be between 0 and 0 unless activation is poly"),
+        ({"degree": 1}, "degree: must be 0 unless activation is poly, got 1 with gelu"),
+        ({"degree": -1}, "degree: must be between 0 and 1024, got -1"),
     ],
 )
 def test_a_problem_outside_the_limits_is_refused_by_name(

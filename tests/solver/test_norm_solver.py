@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from solver.constraints import NONE
 from solver.device import DeviceProfile
 from solver.engine import Engine
 from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
-from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation import WORDS, NormConfig, NormProblem
 from solver.families.norm_activation_cost import tabulate
 from solver.families.norm_activation_verdict import fastest_by_kind, verdict
 from solver.objective import Pareto, objective_from_dict
@@ -36,6 +37,9 @@ PROBLEMS = [
     NormProblem(3, 1000, "bf16", "rms", "silu"),
     NormProblem(5000, 333, "fp32"),
 ]
+TIED = NormProblem(63, 768, "fp32", "layer", "poly", 64)
+"""Whose fastest specialised kernels take alike."""
+
 RANKED = (
     {"kind": "lexicographic", "order": ["time", "wait"]},
     {"kind": "lexicographic", "order": ["smem", "time"]},
@@ -174,7 +178,10 @@ def test_the_pick_is_specialised_only_where_that_beats_the_strong_kernel() -> No
             assert found["kind"] == pick.config.kind
             if found["kind"] == "specialised":
                 assert pick.time / 1e4 == found["specialised_time_us"] <= found["strong_time_us"]
-                assert found["specialising"].startswith("specialising pays: ")
+                ring = found["kinds"]["ring"]
+                ties = ring is not None and ring["over_answer"] == 1
+                said = "specialising does not pay: " if ties else "specialising pays: "
+                assert found["specialising"].startswith(said)
             else:
                 assert found["specialising"].startswith("specialising does not pay: ")
                 specialised = found["specialised_time_us"]
@@ -182,11 +189,51 @@ def test_the_pick_is_specialised_only_where_that_beats_the_strong_kernel() -> No
     assert {"strong", "specialised"} <= kinds
 
 
+@pytest.mark.parametrize("problem", [*PROBLEMS, TIED], ids=str)
+def test_the_best_of_a_kind_is_what_would_be_answered_were_there_no_other(
+    problem: NormProblem,
+) -> None:
+    """Of kernels that take alike the default ranking decides, beside the answer as in it."""
+    table = tabulate(problem, DEVICE)
+    ties = 0
+    for kind, work in fastest_by_kind(table).items():
+        mine = table.works.config["kind"] == WORDS["kind"].index(kind)
+        first, *others = best_rows(table.restrict(mine, mine), 2)
+        assert table.config(work, work) == first.config
+        ties += any(first.time == other.time for other in others)
+    assert ties or problem != TIED
+
+
+def test_specialising_is_said_of_the_best_of_both_whatever_is_answered() -> None:
+    """Every kernel of a space, as if an objective had put it first."""
+    for problem in (PROBLEMS[2], NormProblem(1000, 1000)):
+        table = tabulate(problem, DEVICE)
+        every = np.arange(table.size)
+        times = row_values(table, every, every)[0]
+        divided = table.works.config["kind"] == WORDS["kind"].index("specialised")
+        pays = times[divided].min() < times[~divided].min()
+        for work in np.random.default_rng(2).choice(table.size, 40).tolist():
+            words = verdict(table, work, DEVICE)["specialising"]
+            assert words.startswith(f"specialising {'pays' if pays else 'does not pay'}: ")
+            if times[work] > times.min():
+                assert "is first by the objective that was asked for" in words
+
+
+def test_long_times_are_written_out() -> None:
+    table = tabulate(NormProblem(2**31 - 1, 512), DEVICE)
+    words = verdict(table, best_rows(table)[0].work, DEVICE)["specialising"]
+    assert re.search(r"takes \d,\d{3},\d{3} µs against \d,\d{3},\d{3} µs", words), words
+
+
 def test_what_there_is_not_is_said() -> None:
     table = tabulate(PROBLEMS[0], DEVICE)
     roles = only(table, "specialised")
     assert verdict(roles, 0, DEVICE)["strong_time_us"] is None
-    assert "no strong kernel is legal" in verdict(roles, 0, DEVICE)["specialising"]
+    assert "no kernel of like warps is legal" in verdict(roles, 0, DEVICE)["specialising"]
+    beside_rings = only(table, "specialised", "ring")
+    words = verdict(beside_rings, 0, DEVICE)["specialising"]
+    assert "what is left" not in words
+    assert "of the best ring one" in words
     alike = only(table, "strong", "plain")
     assert "no specialised kernel is legal" in verdict(alike, 0, DEVICE)["specialising"]
 
