@@ -165,6 +165,21 @@ def test_the_command_lines_answers_are_the_services(
         assert answer == client.post(ROUTE, json=body).json()
 
 
+def test_the_pages_figures_are_asked_about_as_it_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, client: TestClient
+) -> None:
+    """Over HTTP the body as it stands, on the command line a file of what is under `figures`."""
+    body = next(
+        each
+        for each in map(json.loads, re.findall(r"```json\n(.*?)```", DOC, re.S))
+        if "figures" in each
+    )
+    file = tmp_path / "kernel.json"
+    file.write_text(json.dumps(body["figures"]), "utf-8")
+    assert main(["advise", "--figures", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == client.post(ROUTE, json=body).json()
+
+
 def test_a_person_is_shown_the_verdict_its_reasons_and_what_would_decide(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
