@@ -293,10 +293,10 @@ def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> st
             "No constant of the profile flips the pick when it alone is moved by "
             f"{', '.join(f'{step:g}' for step in CONSTANT_STEPS)} of itself, up or down."
         )
-    family = asked.device.models[asked.family]
+    constants = asked.constants
 
     def words(flip: Flip) -> str:
-        unit = "" if family[flip.name].unit == "1" else f" {family[flip.name].unit}"
+        unit = "" if constants[flip.name].unit == "1" else f" {constants[flip.name].unit}"
         way = "higher" if flip.after > flip.before else "lower"
         return (
             f"{flip.name} {digits(flip.change)} {way} ({flip.after:.7g} instead of "

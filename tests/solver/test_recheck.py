@@ -31,11 +31,11 @@ from solver.pick import price
 from solver.problem import CACHES, LAYOUTS, OUT_BYTES, Problem
 from solver.question import Question
 from solver.recheck import Verdict, recheck, verdict
-from solver.recheck.answer import legal_space
+from solver.recheck.answer import allowed_space, legal_space
 from solver.recheck.events import Pipeline, last_math_end, path_bound
 from solver.recheck.question import read_question
 from solver.recheck.ranking import true_row
-from solver.recheck.space import Space, table_sha256, within
+from solver.recheck.space import Space, table_sha256
 from solver.simulator import simulate
 from solver.space import build_space
 from solver.table import Table
@@ -169,7 +169,7 @@ def both_spaces(question: Question) -> tuple[Table, Space]:
     read = read_question(asked)
     legal = legal_space(read)
     assert legal.size == space.legal.size
-    return space.allowed, within(legal, read.bounds)
+    return space.allowed, allowed_space(read, legal)
 
 
 @pytest.mark.parametrize("question", SPACES, ids=label)
