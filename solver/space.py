@@ -126,8 +126,8 @@ def require_power(table: Table, device: DeviceProfile, field: str) -> None:
         )
     raise Unsupported(
         field,
-        f"the power of {device.name} has not been measured; on one, `python -m kernels.power` "
-        "measures it and `python -m bench.power_fit --write` fits the constants (docs/energy.md)",
+        f"the power of {device.name} has not been measured: on one, `python -m kernels.power` does "
+        "that, and `python -m bench.power_fit --write` makes constants of it (docs/energy.md)",
     )
 
 

@@ -123,7 +123,13 @@ def _listed(title: str, rows: Sequence[Body], words: Callable[[Body], str], firs
     """Configurations with their values, numbered from ``first``."""
     scored = "score" in rows[0]
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
-    names = ("time, µs", "wait, µs", "smem, B", "registers", *(["score"] if scored else []), "gap")
+    powered = "power_w" in rows[0]
+    names = (
+        *("time, µs", "wait, µs", "smem, B", "registers"),
+        *(["power, W", "energy, mJ"] if powered else []),
+        *(["score"] if scored else []),
+        "gap",
+    )
     table.add_column("")
     table.add_column("configuration", overflow="fold", min_width=24)
     for name in names:
@@ -131,6 +137,8 @@ def _listed(title: str, rows: Sequence[Body], words: Callable[[Body], str], firs
     for rank, row in enumerate(rows, start=first):
         values = [f"{row['time_us']:.2f}", f"{row['wait_us']:.2f}", f"{row['smem_bytes']:,}"]
         values.append(str(row["registers_per_thread"] or "-"))
+        if powered:
+            values += [f"{row['power_w']:.0f}", f"{row['energy_j'] * 1e3:.4g}"]
         if scored:
             values.append(f"{row['score']:.6g}")
         values.append("-" if row["gap"] is None else f"{row['gap']:.2%}")

@@ -21,6 +21,8 @@ from solver.units import TICKS_PER_US
 
 TABLE = "sm90_gemm_power"
 """The profile's table of constants; a device without it has no model of power."""
+CLOCK_STEPS = 3
+"""Towards the clock at which the power limit holds; the first is exact where MATH alone decides."""
 LEAST_LEFT_W = 1.0
 """What the limit leaves for work at the least, however much the idle device draws."""
 
@@ -67,10 +69,12 @@ def power_columns(device: DeviceProfile, work: Activity) -> Mapping[str, Ticks]:
     def launch_us(clock_ghz: Any) -> Any:
         return work.steady_us(clock_ghz) + work.other_us
 
-    # Time goes with the clock, and energy with the voltage.
+    # Time goes with the clock at the most, and energy with the voltage: each step comes nearer.
     left_w = np.maximum(k["power_limit_w"] - idle_w, LEAST_LEFT_W)
-    asked_w = work_uj(work.clock_ghz) / launch_us(work.clock_ghz)
-    held_ghz = work.clock_ghz * np.minimum(1, left_w / asked_w) ** (1 / (1 + exponent))
+    held_ghz = work.clock_ghz
+    for _ in range(CLOCK_STEPS):
+        asked_w = work_uj(held_ghz) / launch_us(held_ghz)
+        held_ghz = held_ghz * np.minimum(1, left_w / asked_w) ** (1 / (1 + exponent))
     slowdown = launch_us(held_ghz) / launch_us(work.clock_ghz)
 
     def whole(column: Any) -> Ticks:

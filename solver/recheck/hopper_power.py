@@ -9,6 +9,7 @@ from solver.recheck.shipped import Profile
 from solver.recheck.space import PER_MILLE, TICKS_PER_US
 
 TABLE = "sm90_gemm_power"
+CLOCK_STEPS = 3
 LEAST_LEFT_W = 1.0
 
 
@@ -53,8 +54,10 @@ def sustained_power(profile: Profile, work: Activity) -> Mapping[str, int]:
         return work.steady_us(ghz) + work.other_us
 
     left_w = max(constant["power_limit_w"] - idle_w, LEAST_LEFT_W)
-    asked_w = work_uj(work.clock_ghz) / launch_us(work.clock_ghz)
-    held_ghz = work.clock_ghz * min(1.0, left_w / asked_w) ** (1 / (1 + exponent))
+    held_ghz = work.clock_ghz
+    for _ in range(CLOCK_STEPS):
+        asked_w = work_uj(held_ghz) / launch_us(held_ghz)
+        held_ghz *= min(1.0, left_w / asked_w) ** (1 / (1 + exponent))
     slowdown = launch_us(held_ghz) / launch_us(work.clock_ghz)
     return {
         "power_static": round(idle_w * slowdown),
