@@ -59,9 +59,7 @@ def engine() -> Engine:
 
 
 @pytest.fixture(autouse=True)
-def profiles(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def profiles(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An h200 whose power was measured stands in for the one that ships."""
     folder = tmp_path_factory.mktemp("profiles")
     (folder / "h200.json").write_text(json.dumps(powered_raw()), "utf-8")
