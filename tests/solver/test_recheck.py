@@ -475,7 +475,7 @@ def is_true(document: Document) -> bool:
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers kept by question, as most changes leave the question as it is."""
-    for name in ("legal_space", "within", "find_answer"):
+    for name in ("legal_space", "allowed_space", "find_answer"):
         compute, kept = getattr(verdict, name), {}
 
         def keep(*asked: Any, compute: Any = compute, kept: Any = kept) -> Any:
