@@ -97,6 +97,20 @@ def judge(asked: Asked, holds: Mapping[str, Sequence[Held]]) -> dict[str, Any]:
     }
 
 
+def verdict_words(record: Mapping[str, Any]) -> str:
+    """A question's record in one line."""
+    name = f"{record['m']} x {record['n']} x {record['k']}"
+    if "weighted" not in record:
+        return f"{name}: {record['details']}"
+    ratio, capped = record["weighted"]["score_ratio_to_pick"], record["capped"]
+    return (
+        f"{name}: weighted {record['weighted']['verdict']} ({ratio['ratio']:.3f} of the pick's sum, "
+        f"{ratio['low']:.3f} to {ratio['high']:.3f}), capped {capped['verdict']} "
+        f"({capped['power_w']:.0f} W, {capped['power_low_w']:.0f} to {capped['power_high_w']:.0f}, "
+        f"of {capped['cap_w']} W)"
+    )
+
+
 def _against_pick(ours: Sequence[float], picks: Sequence[float], same: bool) -> dict[str, Any]:
     ratios = [a / b for a, b in zip(ours, picks, strict=True)]
     found = ratio_interval(ratios, CONFIDENCE)

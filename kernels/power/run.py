@@ -24,7 +24,7 @@ from kernels.bench_result import ResultFile
 from kernels.bench_runner import START_DEADLINE_S
 from kernels.errors import GpuAbsent, GpuLost, PowerUnread
 from kernels.host import HostGpu
-from kernels.power.answers import ROLES, Asked, judge, read_answers
+from kernels.power.answers import ROLES, Asked, judge, read_answers, verdict_words
 from kernels.power.meter import HOLD, Held
 from kernels.power.worker import Holds, HoldTask, power_facts, run_holds
 from kernels.process import Outcome, OutcomeKind, Worker
@@ -203,7 +203,10 @@ def measure_answers(path: Path, options: Options, console: Console) -> bool:
     keys = [(asked.problem, tuple(asked.configs.values())) for asked in questions]
     wanted = range(options.shard.index, len(questions), options.shard.count)
     holds = len(ROLES) * options.rounds
-    return _go_on(path, ANSWERS_SUITE, wanted, keys, task, record, holds, options, console)
+    held = _go_on(path, ANSWERS_SUITE, wanted, keys, task, record, holds, options, console)
+    for row in json.loads(options.out.read_text("utf-8"))["rows"]:
+        console.print(verdict_words(row), markup=False)
+    return held
 
 
 def answer_record(asked: Asked, held: Holds) -> dict[str, Any]:
@@ -232,6 +235,7 @@ def _go_on(
     console: Console,
 ) -> bool:
     """Measure what is missing of ``wanted`` and write it after each."""
+    begun = time.monotonic()
     with Worker() as worker:
         gpu = Gpu(worker)
         facts = gpu.facts(path, options.commit)
@@ -257,7 +261,6 @@ def _go_on(
         with Progress(*COLUMNS, console=console) as progress:
             gpu.failures = compile_failures(sorted(needed), progress)
         complete = False
-        begun = time.monotonic()
         try:
             with Progress(*COLUMNS, console=console) as bars:
                 bar = bars.add_task("hold", total=len(wanted), completed=len(wanted) - len(left))

@@ -17,7 +17,7 @@ from kernels.errors import GpuAbsent, PowerUnread
 from kernels.host import ClockMonitor, ClockReading
 from kernels.power import __main__ as command
 from kernels.power import run
-from kernels.power.answers import Asked, judge, read_answers, score
+from kernels.power.answers import Asked, judge, read_answers, score, verdict_words
 from kernels.power.meter import HOLD, Held, Idle, hold
 from kernels.power.run import Options
 from kernels.power.worker import Holds, HoldTask
@@ -380,6 +380,9 @@ def test_answers_are_held_in_turn_checked_and_judged(tmp_path: Path, gpu: Any) -
     first, second = read(out)["rows"]
     assert (first["status"], first["details"]) == ("failed", "the capped answer does not hold")
     assert (second["capped"]["verdict"], second["status"]) == ("holds", "passed")
+    words = verdict_words(second)
+    assert words.startswith("512 x 512 x 512: weighted undecided (1.000 of the pick's sum")
+    assert words.endswith("capped holds (600 W, 600 to 600, of 700 W)")
     gpu.answers[CONFIG] = Outcome(OutcomeKind.OK, 1.0, Holds(failure="wrong"))
     path.write_text(json.dumps({"questions": [question()]}), "utf-8")
     assert not run.measure_answers(path, Options(tmp_path / "other.json"), quiet())

@@ -429,6 +429,8 @@ def test_an_explanation_names_the_cap_that_binds_and_moves_constants_of_power(
     assert binding["name"] == "constraints.power_w.max"
     assert binding["before"] == cap < binding["after"]
     assert binding["stands_at"] == binding["after"] - 1
+    held = body["predicted"]["sustained"]
+    assert body["text"][2].startswith(f"Held for seconds it draws {held['power_w']:.0f} W at ")
 
 
 def test_price_and_values_of_rows_are_those_of_the_oracle() -> None:
