@@ -104,8 +104,8 @@ def verdict_words(record: Mapping[str, Any]) -> str:
         return f"{name}: {record['details']}"
     ratio, capped = record["weighted"]["score_ratio_to_pick"], record["capped"]
     return (
-        f"{name}: weighted {record['weighted']['verdict']} ({ratio['ratio']:.3f} of the pick's sum, "
-        f"{ratio['low']:.3f} to {ratio['high']:.3f}), capped {capped['verdict']} "
+        f"{name}: weighted {record['weighted']['verdict']} ({ratio['ratio']:.3f} of the pick's "
+        f"sum, {ratio['low']:.3f} to {ratio['high']:.3f}), capped {capped['verdict']} "
         f"({capped['power_w']:.0f} W, {capped['power_low_w']:.0f} to {capped['power_high_w']:.0f}, "
         f"of {capped['cap_w']} W)"
     )

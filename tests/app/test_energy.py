@@ -19,6 +19,7 @@ from tests.app.test_bad_input import problem
 from tests.power_profiles import write_powered
 
 SMALL = {"m": 256, "n": 512, "k": 512}
+UNMEASURED = {**SMALL, "device": "h100_sxm"}
 ENERGY = {"kind": "lexicographic", "order": ["energy"]}
 WEIGHED = {"kind": "weighted", "weights": {"time": 1, "energy": 2}}
 FRONT = {"kind": "pareto", "axes": ["time", "energy"], "within": 4}
@@ -49,14 +50,14 @@ def answered(client: TestClient, **members: Any) -> dict[str, Any]:
 def test_energy_that_was_not_measured_is_refused_with_what_to_do(
     client: TestClient, objective: dict[str, Any]
 ) -> None:
-    response = client.post("/v1/optimize", json={**SMALL, "objective": objective})
+    response = client.post("/v1/optimize", json={**UNMEASURED, "objective": objective})
     (error,) = problem(response, 422)["errors"]
     assert error["field"] == "objective"
     assert "python -m kernels.power" in error["message"]
 
 
 def test_so_is_power(client: TestClient) -> None:
-    body = {**SMALL, "constraints": {"power_w": {"max": 400}}}
+    body = {**UNMEASURED, "constraints": {"power_w": {"max": 400}}}
     for route in ("/v1/optimize", "/v1/explain"):
         (error,) = problem(client.post(route, json=body), 422)["errors"]
         assert error["field"] == "constraints.power_w"
@@ -88,7 +89,7 @@ def test_power_is_capped_and_no_more(
 
 
 def test_answers_without_constants_are_as_they_were(client: TestClient) -> None:
-    body = answered(client, top_k=3)
+    body = answered(client, top_k=3, device=UNMEASURED["device"])
     assert "sustained" not in body["predicted"]
     assert not {"power_w", "energy_j"} & set(body["alternatives"][0])
     assert "energy" not in body["proof"]["scope"]["claim"]
