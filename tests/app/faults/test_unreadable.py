@@ -18,6 +18,7 @@ from app.store.jobs import JobStore
 from app.store.tables import launches
 from app.store.unreadable import COLUMNS
 from app.verification import request_of, run_verification
+from bench.service_process import until
 from kernels.verify import VerificationRequest
 from solver.config import Config
 from solver.problem import Problem
@@ -25,7 +26,7 @@ from tests.app.conftest import service
 from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
-from tests.app.faults.running import CONFIG, body, until
+from tests.app.faults.running import CONFIG, body
 
 JSON_DAMAGE = [("request", "null"), ("request", "[]"), ("request", '"x"'), ("request", "7")]
 SQLITE_DAMAGE = [

@@ -18,12 +18,13 @@ from app.schemas.service import Ready
 from app.store.database import Database
 from app.store.job import Job, Outcome
 from app.store.tables import launches
+from bench.service_process import until
 from tests.app.conftest import service
 from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.planted_work import CRASHES, HANGS
-from tests.app.faults.running import body, until
+from tests.app.faults.running import body
 
 
 def begun(job: Job) -> list[int]:
