@@ -39,6 +39,8 @@ from bench.records import (
     read_record,
     read_solver,
 )
+from bench.service_page import NAME as SERVICE
+from bench.service_page import service_part
 from bench.solver_page import solver_lines, solver_parts
 from bench.speed_page import (
     HOW_TO,
@@ -288,6 +290,7 @@ def make(
         *(part for part in speed if part),
         trace_part(trace),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
+        service_part(read_record(results / DEVICE / f"{SERVICE}.json")),
         *solver_parts(results),
         HOW_TO,
     ]

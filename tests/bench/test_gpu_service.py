@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from bench import evidence, gpu_service
 from bench.gpu_service import Site
 from bench.hang_plants import PLANTS
 from bench.service_checks import Evidence, faults_of, hang_facts
+from bench.service_page import service_part
 from bench.service_run import Course, Kill, key_of
 from bench.service_stand import StandUnusable, user_of
 from bench.service_work import HANGING_KEY, WRONG_KEY, Asked, plant, work
@@ -219,6 +221,7 @@ def job(number: int, status: str = "passed", reason: str | None = None, **more: 
         "id": f"{number:032x}",
         "status": status,
         "reason": reason,
+        "priority": "normal",
         "attempts": 1,
         "started_at": f"2026-01-01T00:00:0{number}.000+00:00",
         "finished_at": f"2026-01-01T00:00:0{number}.500+00:00",
@@ -259,6 +262,32 @@ def as_it_must_be() -> Evidence:
     )
     launches = [launch(jobs[0]), launch(jobs[1]), launch(jobs[2], 1, "lost"), launch(jobs[2], 2)]
     return Evidence(asked, course, jobs, launches, dict(accepted), 7)
+
+
+def recorded(**more: Any) -> dict[str, Any]:
+    """A record of that run."""
+    chosen = Namespace(seed=1, deadline_s=45.0)
+    facts = {"device": "NVIDIA H200", "driver": "580", "date": "2026-01-01T00:00:00", "commit": "c"}
+    ended = gpu_service.Ended(as_it_must_be(), True, 0, [])
+    stand = {"uid": 7, "gid": 7, "groups": [], "writable": ["state", "cache"]}
+    return facts | {"stand": stand} | gpu_service.record_of(ended, chosen) | more
+
+
+def test_the_page_says_what_was_recorded() -> None:
+    part = service_part(recorded())
+    assert "3 verifications in 0 s: 2 passed, 0 of a kernel that was planted to be wrong" in part
+    assert "Every verdict was the right one" in part
+    assert (
+        "1 times while one was verified: ready again after 1.0 s, the next verdict after 2.0 s; 1"
+        in part
+    )
+    assert "the next verification began 0.5 s later. Cause: planted." in part
+    assert "As uid 7" in part
+    wrong = service_part(recorded(faults=["verification 1 is lost"]))
+    assert "**Not as it must be**: verification 1 is lost." in wrong
+    assert "Not run: `bench.gpu_service`" in service_part(None)
+    with pytest.raises(SystemExit, match="cut short"):
+        service_part(recorded(complete=False))
 
 
 def test_a_run_as_it_must_be_has_no_fault_and_says_what_became_of_the_hang() -> None:
