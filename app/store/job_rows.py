@@ -24,8 +24,9 @@ def job_of(row: RowMapping) -> Job:
 
 
 def event_of(row: RowMapping) -> JobEvent:
-    """An event from its row, its moment among its data."""
-    return JobEvent(row["number"], row["name"], {**row["data"], "at": written(row["at"])})
+    """An event from its row, its moment among its data; damaged ones are left out."""
+    data = row["data"] if isinstance(row["data"], dict) else {}
+    return JobEvent(row["number"], row["name"], {**data, "at": written(row["at"])})
 
 
 def sha256_of(text: str) -> str:
