@@ -147,7 +147,7 @@ def carry_out(made: Stand, asked: Sequence[Asked], chosen: argparse.Namespace, s
                 exit_code = service.stop()
         except (ServiceFault, NotInTime) as error:
             faults.append(str(error))
-    evidence = Evidence(asked, run.course, jobs, launches, repeated, made.user.uid)
+    evidence = Evidence(asked, run.course, jobs, launches, repeated, made.user.uid, chosen.kills)
     faults += faults_of(evidence)
     if exit_code != 0:
         faults.append(f"the service ended with {exit_code} after SIGTERM")

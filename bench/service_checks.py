@@ -18,7 +18,8 @@ Rows = Sequence[Mapping[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is judged: the questions, what happened, the service's lists of jobs and of launches at
-    the end, and the ids that the same questions got once more. ``uid`` is the service's user."""
+    the end, and the ids that the same questions got once more. ``uid`` is the service's user,
+    ``kills`` how often it was to be killed."""
 
     asked: Sequence[Asked]
     course: Course
@@ -26,6 +27,7 @@ class Evidence:
     launches: Rows
     repeated: Mapping[str, str]
     uid: int
+    kills: int
 
     def job(self, number: int) -> Mapping[str, Any] | None:
         """How a question's verification ended."""
@@ -98,6 +100,8 @@ def _runs(evidence: Evidence) -> Iterator[str]:
         elif outcomes != [LOST] * (len(mine) - 1) + [job["status"]]:
             yield f"verification {job['id']} is {job['status']}, its runs were {outcomes}"
         lost += outcomes.count(LOST)
+    if len(evidence.course.kills) != evidence.kills:
+        yield f"{len(evidence.course.kills)} of {evidence.kills} kills came while something ran"
     if lost > len(evidence.course.kills):
         yield f"{lost} runs were lost, with {len(evidence.course.kills)} kills"
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.service_process import UNREACHABLE, NotInTime, ServiceProcess, descendants, until
+from bench.service_process import UNREACHABLE, ServiceProcess, descendants
 from bench.service_work import Asked
 
 POLL_S = 0.1
 SLICE_S = 0.5
 """Time of handing in between two looks at what runs."""
 KILL_WITHIN_S = 1.0
-"""A kill comes so long, at most, after the verification that it waits for has ended."""
-RUNNING_WITHIN_S = 60.0
+"""A kill comes so long, at most, after so many have ended as it waits for, or once one runs."""
 WAITING = "warpwright_verifications_waiting "
 
 
@@ -66,12 +65,16 @@ class Run:
         self._rng = random.Random(f"kills:{seed}")
         few, most = len(asked) // 10, len(asked) * 9 // 10
         self._moments = sorted(self._rng.sample(range(few, most), kills))
+        self._kill_at_s: float | None = None
+        self._last_kill: tuple[Kill, float, int] | None = None
+        """The last one, when it was, and how many had ended then; None once one more has."""
         self._tell = tell
         self.course = Course()
 
     def to_the_end(self, budget_s: float) -> bool:
-        """Whether every verification had ended within that time. Raises ServiceFault and
-        NotInTime."""
+        """Whether every verification had ended within that time.
+
+        Raises ServiceFault, and NotInTime where the service does not get ready again."""
         begun = time.monotonic()
         try:
             while time.monotonic() - begun < budget_s:
@@ -81,9 +84,9 @@ class Run:
                 self._service.require_running()
                 with suppress(*UNREACHABLE):
                     ended = self._look()
+                    self._note_next_end(ended)
                     self._tell(ended, len(self.course.kills))
-                    if self._moments and ended >= self._moments[0]:
-                        self._moments.pop(0)
+                    if self._is_time_to_kill(ended):
                         self._kill(ended)
                     elif ended == len(self.questions) and self._all_ended():
                         return True
@@ -91,6 +94,13 @@ class Run:
             return False
         finally:
             self.course.elapsed_s = round(time.monotonic() - begun, 1)
+
+    def _is_time_to_kill(self, ended: int) -> bool:
+        if not self._moments or ended < self._moments[0] or self._last_kill is not None:
+            return False
+        if self._kill_at_s is None:
+            self._kill_at_s = time.monotonic() + self._rng.uniform(0, KILL_WITHIN_S)
+        return time.monotonic() >= self._kill_at_s
 
     def _look(self) -> int:
         """How many have ended, by what waits and runs; takes down who launches."""
@@ -119,30 +129,30 @@ class Run:
         return found
 
     def _kill(self, ended: int) -> None:
-        """``kill -9`` of the whole group while something runs, and a fresh process."""
-        time.sleep(self._rng.uniform(0, KILL_WITHIN_S))
-        ran: list[str] = []
-
-        def runs() -> bool:
-            running = self._running()
-            ran.extend([running] if running else [])
-            return running is not None
-
-        until(runs, RUNNING_WITHIN_S)
-        keys = {job_id: key for key, job_id in self.course.accepted.items()}
+        """``kill -9`` of the whole group where something runs still, and a fresh process."""
+        running = self._running()
+        if running is None:
+            return
         killed_s = time.monotonic()
         self._service.kill_group()
+        self._moments.pop(0)
+        self._kill_at_s = None
         self._service.start()
-        kill = Kill(ended, keys.get(ran[-1], "?"), round(time.monotonic() - killed_s, 2))
+        keys = {job_id: key for key, job_id in self.course.accepted.items()}
+        kill = Kill(ended, keys.get(running, "?"), round(time.monotonic() - killed_s, 2))
         self.course.kills.append(kill)
-        with suppress(NotInTime):
-            before = self._look()
-            until(lambda: self._look() > before, RUNNING_WITHIN_S)
-            kill.next_end_s = round(time.monotonic() - killed_s, 2)
+        self._last_kill = (kill, killed_s, self._look())
+
+    def _note_next_end(self, ended: int) -> None:
+        if self._last_kill is not None:
+            kill, killed_s, before = self._last_kill
+            if ended > before:
+                kill.next_end_s = round(time.monotonic() - killed_s, 2)
+                self._last_kill = None
 
     def _all_ended(self) -> bool:
         """By their own rows: one that goes back to the queue is for a moment not counted."""
-        return not self._moments and all(job["finished_at"] for job in self._service.jobs())
+        return all(job["finished_at"] for job in self._service.jobs())
 
 
 def key_of(number: int) -> str:

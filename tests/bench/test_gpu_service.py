@@ -45,7 +45,7 @@ NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone can become
 def planted(jobs: int, seed: int, _device: object) -> list[Asked]:
     """Work that sleeps, and one piece that hangs."""
     rng = random.Random(seed)
-    asked = [Asked(body(rng.randrange(5, 60))) for _ in range(jobs)]
+    asked = [Asked(body(rng.randrange(50, 200))) for _ in range(jobs)]
     asked.insert(jobs // 3, Asked(body(0, m=HANGS), "failed", "timeout"))
     return asked
 
@@ -261,7 +261,7 @@ def as_it_must_be() -> Evidence:
         service_uids={7},
     )
     launches = [launch(jobs[0]), launch(jobs[1]), launch(jobs[2], 1, "lost"), launch(jobs[2], 2)]
-    return Evidence(asked, course, jobs, launches, dict(accepted), 7)
+    return Evidence(asked, course, jobs, launches, dict(accepted), 7, 1)
 
 
 def recorded(**more: Any) -> dict[str, Any]:
@@ -327,6 +327,8 @@ def spoilt(words: str) -> Evidence:
             found.launches[0]["outcome"] = "failed"  # type: ignore[index]
         case "runs were lost":
             found.course.kills.clear()
+        case "kills came while":
+            return replace(found, kills=2)
         case "not as 7 alone":
             found.course.launched_by[first["id"]] = {GONE: 0}
         case "no process was seen":
@@ -353,6 +355,7 @@ def spoilt(words: str) -> Evidence:
         "ran 2 times",
         "its runs were",
         "runs were lost",
+        "kills came while",
         "not as 7 alone",
         "no process was seen",
         "outlived the hang",
