@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bench.hang_plants import fields_of
-from bench.service_run import Course, is_there, key_of
+from bench.service_run import Course, key_of
 from bench.service_work import Asked
 
 LOST = "lost"
@@ -116,7 +116,7 @@ def _processes(evidence: Evidence) -> Iterator[str]:
         mine = set(course.launched_by.get(job["id"], ()))
         if not mine:
             yield f"no process was seen to launch the hanging {job['id']}"
-        for pid in sorted(filter(is_there, mine)):
+        for pid in sorted(mine & course.left):
             yield f"process {pid} outlived the hang that it launched"
         for other in begun_after(job, evidence.jobs):
             if shared := mine & set(course.launched_by.get(other["id"], ())):

@@ -228,12 +228,17 @@ class ServiceProcess:
 
 def descendants(pid: int) -> list[int]:
     """Processes below one, as /proc has them."""
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    return [each for child in children for each in (child, *descendants(child))]
+    below: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it may leave meanwhile
+                stat = (entry / "stat").read_text()
+                parent = int(stat.rpartition(")")[2].split()[1])
+                below.setdefault(parent, []).append(int(entry.name))
+    family = [pid]
+    for each in family:
+        family += below.get(each, [])
+    return family[1:]
 
 
 def until(true: Callable[[], Any], within_s: float = 30.0) -> float:

@@ -35,13 +35,14 @@ class Kill:
 
 @dataclass(slots=True)
 class Course:
-    """What happened: ids of what was accepted by key, the kills, and by job the processes that were
-    seen to launch it, each with its user."""
+    """What happened: ids of what was accepted by key, the kills, by job the processes that were
+    seen to launch it, each with its user, and which of these are ``left`` when all has ended."""
 
     accepted: dict[str, str] = field(default_factory=dict)
     kills: list[Kill] = field(default_factory=list)
     launched_by: dict[str, dict[int, int]] = field(default_factory=dict)
     service_uids: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
     elapsed_s: float = 0.0
 
 
@@ -93,6 +94,8 @@ class Run:
                 time.sleep(POLL_S)
             return False
         finally:
+            launched = {pid for each in self.course.launched_by.values() for pid in each}
+            self.course.left = set(filter(is_there, launched))
             self.course.elapsed_s = round(time.monotonic() - begun, 1)
 
     def _is_time_to_kill(self, ended: int) -> bool:
@@ -119,10 +122,11 @@ class Run:
 
     def _holders(self) -> dict[int, int]:
         """The processes of the service that hold a GPU's lock, each with its user."""
-        self.course.service_uids.add(uid_of(self._service.pid))
         found = {}
+        with suppress(OSError):  # any of them may leave meanwhile
+            self.course.service_uids.add(uid_of(self._service.pid))
         for pid in descendants(self._service.pid):
-            with suppress(OSError):  # it may leave meanwhile
+            with suppress(OSError):
                 files = [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]
                 if any(os.path.dirname(file) == self._locks for file in files):
                     found[pid] = uid_of(pid)

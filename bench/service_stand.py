@@ -12,6 +12,7 @@ import pwd
 import shutil
 import stat
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import tomllib
@@ -72,7 +73,8 @@ class Stand:
         """Variables of a process of the program that is installed here."""
         kept = {name: v for name, v in os.environ.items() if not name.startswith(DROPPED)}
         paths = [str(self.tree), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
-        paths += dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+        if self.python != sys.executable:  # which would find its packages by itself
+            paths += dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         return {
             **kept,
             "PYTHONPATH": os.pathsep.join(paths),

@@ -242,7 +242,7 @@ HUNG = {
     "lines": ["Cause: planted."],
 }
 GONE = 2**22 + 1
-"""Beyond the highest id that Linux gives a process."""
+"""A process; this id is beyond the highest that Linux gives."""
 
 
 def as_it_must_be() -> Evidence:
@@ -334,7 +334,7 @@ def spoilt(words: str) -> Evidence:
         case "no process was seen":
             del found.course.launched_by[second["id"]]
         case "outlived the hang":
-            found.course.launched_by[second["id"]] = {os.getpid(): 7}
+            found.course.left.add(GONE)
         case "in which a kernel had hung":
             found.course.launched_by[third["id"]] = {GONE: 7}
     return found
