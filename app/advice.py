@@ -19,8 +19,9 @@ from solver.problem import CACHES
 from solver.words import listing
 
 PROBLEM = ("rows", "width", "dtype", "norm", "activation", "degree")
+ASKED = ("warps_per_sm", "rival")
 FORMS = {
-    "op": ("op", *PROBLEM, "cache", "device"),
+    "op": ("op", *PROBLEM, "cache", *ASKED, "device"),
     "figures": ("figures", "device"),
     "ncu_csv": ("ncu_csv", "kernel", "device"),
 }
@@ -45,7 +46,7 @@ def work_of(request: AdviseRequest, host_device: str) -> Work:
         if name not in request.model_fields_set:
             raise InvalidInput(name, f"is required with op {request.op}")
     problem = NormProblem(**{name: getattr(request, name) for name in PROBLEM})
-    return by_problem, (problem, request.cache, device)
+    return by_problem, (problem, request.cache, request.warps_per_sm, request.rival, device)
 
 
 def _form(request: AdviseRequest) -> str:
@@ -61,14 +62,19 @@ def _form(request: AdviseRequest) -> str:
     return given[0]
 
 
-def by_problem(problem: NormProblem, cache: str, device: str) -> dict[str, Any]:
+def by_problem(
+    problem: NormProblem, cache: str, warps_per_sm: int | None, rival: str, device: str
+) -> dict[str, Any]:
     """Advice for a problem of norm_activation; its kernel is ``config``."""
     check_choice("cache", cache, CACHES)
-    advice, config = advise_problem(problem, load_profile(device), cache)
-    return {
-        **_about(problem=problem.to_dict(), config=config.to_dict()),
-        **advice.to_dict(),
-    }
+    profile = load_profile(device)
+    found = advise_problem(problem, profile, cache, warps_per_sm=warps_per_sm, rival=rival)
+    about = _about(
+        problem=problem.to_dict(),
+        config=found.config.to_dict(),
+        kernels=[kernel.to_dict() for kernel in found.kernels],
+    )
+    return {**about, **found.advice.to_dict()}
 
 
 def by_figures(values: dict[str, Any], device: str) -> dict[str, Any]:
@@ -103,4 +109,4 @@ def _under(member: str, error: InvalidInput) -> InvalidInput:
 
 def _about(**known: Any) -> dict[str, Any]:
     """What the advice is about: a problem and its kernel, or a launch that was profiled."""
-    return {"problem": None, "config": None, "launch": None, "notes": [], **known}
+    return {"problem": None, "config": None, "kernels": [], "launch": None, "notes": [], **known}

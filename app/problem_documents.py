@@ -29,6 +29,7 @@ from kernels.errors import (
     GpuAbsent,
     GpuLost,
     NoKernelFamily,
+    ProfilerUnusable,
     UnknownKernel,
 )
 from solver.conflict import Unsatisfiable
@@ -192,7 +193,7 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(NO_COMPILER, str(error))
         case EnvironmentLacks() | AddressInUse() | CacheUnwritable() | CompilerMismatch():
             return document(LACKS, str(error))
-        case GpuLost() | CalibrationFailed():
+        case GpuLost() | CalibrationFailed() | ProfilerUnusable():
             return document(LACKS, str(error))
         case NotFound() | UnknownKernel():
             return document(NOT_FOUND, str(error))

@@ -23,6 +23,7 @@ REGRET = "regret.json"
 NVMMH = "nvmmh.json.gz"
 CEILINGS = "ceilings.json"
 BEST_LLM = "best_llm.json"
+NORM_GRID = "norm_grid.json"
 TRITON_HOW = "triton_how"
 
 Record = dict[str, Any]
@@ -91,6 +92,29 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
             row for result in results if result for row in result["rows"] if row.get(TRITON_HOW)
         ),
     )
+
+
+def read_norm_grid(device: str, folder: Path | None = None) -> Record:
+    """The measured grid of norm_activation, compressed or not.
+
+    Raises EnvironmentLacks where there is none, which names the commands that make it; InvalidInput
+    for a file that can't be read.
+    """
+    folder = results_folder(device) if folder is None else folder
+    for name in (NORM_GRID, f"{NORM_GRID}.gz"):
+        if (record := _read(folder / name)) is not None:
+            return record
+    raise EnvironmentLacks(
+        f"there is no grid of norm_activation measured on {device} ({folder / NORM_GRID}): plan it "
+        "with python -m bench.norm_grid --out plan.json, measure it on a host with that GPU with "
+        f"python -m kernels.norm.bench plan.json --out {NORM_GRID} (docs/norm.md), and --results "
+        "names the folder that has it"
+    )
+
+
+def read_ceilings(device: str, folder: Path | None = None) -> Record | None:
+    """The device's measured ceilings; None where there are none."""
+    return _read((results_folder(device) if folder is None else folder) / CEILINGS)
 
 
 def _may_name_triton(path: Path) -> bool:

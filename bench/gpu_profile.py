@@ -14,26 +14,17 @@ import csv
 import io
 import json
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.evidence import ROOT, begin, parser_of, progress_bar
+from bench.evidence import begin, parser_of, progress_bar
 from bench.files import write
 from kernels.bench_plan import problem_of
+from kernels.errors import ProfilerUnusable
+from kernels.profiler import find_ncu, run_profiled
 
-LIMIT_S = 120
-SECTIONS = (
-    "SpeedOfLight",
-    "ComputeWorkloadAnalysis",
-    "MemoryWorkloadAnalysis",
-    "WarpStateStats",
-    "LaunchStats",
-    "Occupancy",
-)
 KEPT = re.compile(
     r"gpu__time_duration\.sum|sm__cycles_(active|elapsed)\.(avg|max)|lts__t_sector_hit_rate\.pct"
     r"|(sm|dram|lts|l1tex|gpu__compute_memory|gpu__dram)_*throughput\.avg\.pct_of_peak_\w+"
@@ -74,24 +65,14 @@ def kernels_of(text: str) -> Iterator[dict[str, Any]]:
 
 def profiled(ncu: str, row: dict[str, Any], profile: str) -> dict[str, Any]:
     """What the profiler says of a row; ``reason`` where it said nothing."""
-    sections = [word for name in SECTIONS for word in ("--section", name)]
-    command = [ncu, "--profile-from-start", "off", "--clock-control", "none", *sections]
-    command += ["--csv", "--page", "raw", sys.executable, "-m", "bench.profile_launch"]
     identity = {**problem_of(row).to_dict(), "config": row["config"]}
     found = identity | {"ratio_to_cublas": row["ratio_to_cublas"], "median_us": row["median_us"]}
     try:
-        done = subprocess.run(
-            [*command, json.dumps(identity), profile],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return found | {"kernels": [], "reason": f"no end after {LIMIT_S} s"}
-    kernels = list(kernels_of(done.stdout))
-    words = (done.stdout + done.stderr).strip()[-400:]
-    return found | {"kernels": kernels, "reason": None if kernels else words}
+        text = run_profiled(ncu, "bench.profile_launch", [json.dumps(identity), profile])
+    except ProfilerUnusable as error:
+        return found | {"kernels": [], "reason": str(error)}
+    kernels = list(kernels_of(text))
+    return found | {"kernels": kernels, "reason": None if kernels else "no kernel was profiled"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,9 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("results", type=Path, help="a result file of kernels.bench")
     parser.add_argument("--below", type=float, default=0.95, help="upper end of the ratio")
     parser.add_argument("--most", type=int, default=12, help="rows at most, the worst first")
-    ncu = shutil.which("ncu")
-    if ncu is None:
-        parser.exit(3, "error: Nsight Compute's ncu is not on the path\n")
+    try:
+        ncu = find_ncu()
+    except ProfilerUnusable as error:
+        parser.exit(3, f"error: {error}\n")
     chosen, facts, device = begin(parser, arguments)
     rows = losing(chosen.results, chosen.below)[: chosen.most]
     found = []

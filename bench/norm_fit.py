@@ -16,8 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,111 +30,42 @@ from solver.calibration.rows import Floats
 from solver.device import DeviceProfile, load_profile
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_columns import NormRows, launch_registers, norm_rows
-from solver.families.norm_activation_cost import priced
-from solver.occupancy import sm_limits
-from solver.pick import price
-from solver.split import is_norm_held_out
-from solver.units import TICKS_PER_US
+from solver.norm_record import NormRace, races_of
 
 STEPS = 40
 DECIDED = 0.1
 """Of what was not known of a constant, the part that rows must tell for it to count as measured."""
 UNDECIDED = "; no row decides it"
+NEARNESS = 2.0
+"""Errors count with the race's least time over a row's own to this power: picks and advice rest on
+rows that are near the fastest."""
 REGRET_ROWS = 5
 """Rows a race needs for its regret to say something."""
 
 
-@dataclass(frozen=True, slots=True)
-class NormGroup:
-    """Measured rows of one race: its problem, columns and times in µs, shape [R] each.
-
-    Of ``resident_known`` rows with no block kept off, the model counts ``resident_right`` as many
-    blocks on an SM as there were.
-    """
-
-    problem: NormProblem
-    warps_per_sm: int | None
-    cold: bool
-    rows: NormRows
-    measured_us: Floats
-    resident_known: int
-    resident_right: int
-
-    @property
-    def held_out(self) -> bool:
-        """Whether nothing may be fitted to the race."""
-        return is_norm_held_out(self.problem, self.warps_per_sm)
-
-
-def load_groups(paths: Sequence[Path], device: DeviceProfile) -> list[NormGroup]:
-    """The races of result files, without rows that failed. Raises InvalidInput for another file."""
-    found = []
-    for path in paths:
-        record = json.loads(path.read_text("utf-8"))
-        if record.get("suite") != family.NAME:
-            raise InvalidInput("results", f"{path} holds no rows of kernels.norm.bench")
-        cold = record["protocol"].get("cache", "cold") == "cold"
-        passed = [row for row in record["rows"] if row["status"] == "passed"]
-        for _, race in groupby(passed, key=lambda row: (row["race"], str(row["problem"]))):
-            found.append(_group(list(race), device, cold))
-    return found
-
-
-def _group(rows: list[dict[str, Any]], device: DeviceProfile, cold: bool) -> NormGroup:
-    problem = NormProblem(**rows[0]["problem"])
-    configs = [NormConfig.from_dict(row["config"]) for row in rows]
-    natural = [
-        (config, row["resident_blocks"])
-        for config, row in zip(configs, rows, strict=True)
-        if not row["reserved_smem_bytes"]
+def load_races(paths: Sequence[Path], device: DeviceProfile) -> list[NormRace]:
+    """The races of result files. Raises InvalidInput for another file."""
+    return [
+        race for path in paths for race in races_of(json.loads(path.read_text("utf-8")), device)
     ]
-    limits = sm_limits(device)
-    right = [
-        family.resident_blocks(
-            config,
-            launch_registers(problem, config, limits.registers),
-            family.smem_bytes(problem, config),
-            limits,
-        )
-        == resident
-        for config, resident in natural
-    ]
-    return NormGroup(
-        problem,
-        rows[0]["warps_per_sm"],
-        cold,
-        norm_rows(problem, configs, device, [row["resident_blocks"] for row in rows]),
-        np.array([row["median_us"] for row in rows]),
-        len(right),
-        sum(right),
-    )
 
 
-def predict_us(group: NormGroup, device: DeviceProfile) -> Floats:
-    """Predicted time of a group's rows in µs."""
-    table = priced(group.problem, device, group.rows, group.cold)
-    every = np.arange(table.size)
-    predicted: Floats = price(table, every, every)[0] / TICKS_PER_US
-    return predicted
-
-
-def log_errors(groups: Sequence[NormGroup], device: DeviceProfile) -> Floats:
+def log_errors(groups: Sequence[NormRace], device: DeviceProfile) -> Floats:
     """log(predicted / measured) of all rows, group after group."""
-    return np.concatenate([np.log(predict_us(g, device) / g.measured_us) for g in groups])
+    return np.concatenate([np.log(g.predicted_us(device) / g.measured_us) for g in groups])
 
 
-def fit(groups: Sequence[NormGroup], device: DeviceProfile, source: str, steps: int = STEPS) -> Fit:
+def fit(groups: Sequence[NormRace], device: DeviceProfile, source: str, steps: int = STEPS) -> Fit:
     """Constants fitted to the groups that are not held out. Raises InvalidInput where none is."""
     training = [group for group in groups if not group.held_out]
     if not training:
         raise InvalidInput("results", "have no row that may be fitted")
     start = norm_start(device)
+    nearness = np.concatenate([(g.measured_us.min() / g.measured_us) ** NEARNESS for g in training])
     sizes = [len(group.measured_us) for group in training]
     found = fit_family(
         family.NAME,
-        lambda trial: log_errors(training, trial),
+        lambda trial: log_errors(training, trial) * nearness,
         sizes,
         start.device,
         start.widths,
@@ -156,22 +86,15 @@ def _told_apart(found: Fit, start: DeviceProfile) -> DeviceProfile:
     return replace(found.device, models={**found.device.models, family.NAME: table})
 
 
-def regret(group: NormGroup, device: DeviceProfile) -> float:
-    """Measured time of the row predicted fastest over that of the fastest."""
-    taken = int(predict_us(group, device).argmin())
-    return float(group.measured_us[taken] / group.measured_us.min())
-
-
-def report(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
+def report(groups: Sequence[NormRace], device: DeviceProfile) -> str:
     """Errors of rows by kind, degree and warps an SM, and regrets of races."""
     if not groups:
         return "no rows"
     off = np.abs(np.expm1(log_errors(groups, device)))
-    kinds = np.concatenate([g.rows.config["kind"] for g in groups])
+    kinds = np.concatenate([g.kinds for g in groups])
     lines = [_errors("all", off)]
-    for code, kind in enumerate(family.WORDS["kind"]):
-        lines.append(_errors(kind, off[kinds == code]))
-    by: dict[str, Callable[[NormGroup], object]] = {
+    lines += [_errors(kind, off[kinds == kind]) for kind in family.KINDS]
+    by: dict[str, Callable[[NormRace], object]] = {
         "degree": lambda g: g.problem.degree,
         "width": lambda g: g.problem.width,
         "dtype": lambda g: g.problem.dtype,
@@ -184,9 +107,11 @@ def report(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
             line = _errors(f"{name} {word}", off[words == word])
             lines.append(f"{line}; {_regrets(races, device)}")
     lines.append(f"{'regret':18} {_regrets(groups, device)}")
-    known = sum(g.resident_known for g in groups)
-    right = sum(g.resident_right for g in groups)
-    lines.append(f"{'resident blocks':18} {right} of {known} rows as the model counts them")
+    natural = [g.rows.reserved_smem_bytes == 0 for g in groups]
+    right = [g.counted == g.rows.resident for g in groups]
+    agree = sum(int((one & free).sum()) for one, free in zip(right, natural, strict=True))
+    known = sum(int(free.sum()) for free in natural)
+    lines.append(f"{'resident blocks':18} {agree} of {known} rows as the model counts them")
     return "\n".join(lines)
 
 
@@ -196,8 +121,8 @@ def _errors(name: str, off: Floats) -> str:
     return f"{name:18} {len(off):5} rows: mean {off.mean():.3f}, p95 {np.percentile(off, 95):.3f}"
 
 
-def _regrets(groups: Sequence[NormGroup], device: DeviceProfile) -> str:
-    found = [regret(g, device) for g in groups if len(g.measured_us) >= REGRET_ROWS]
+def _regrets(groups: Sequence[NormRace], device: DeviceProfile) -> str:
+    found = [g.regret(g.predicted_us(device)) for g in groups if len(g.measured_us) >= REGRET_ROWS]
     if not found:
         return "no race"
     return f"{len(found)} races: regret {np.mean(found):.3f}, worst {max(found):.3f}"
@@ -221,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     device = load_profile(chosen.device)
     try:
-        groups = load_groups(chosen.results, device)
+        groups = load_races(chosen.results, device)
         training = [group for group in groups if not group.held_out]
         count = sum(len(group.measured_us) for group in training)
         found = fit(

@@ -28,6 +28,7 @@ from kernels.norm.cells import Cell
 from solver.device import DeviceProfile, load_profile
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_crowding import reserved_smem_bytes
 from solver.families.norm_activation_legality import why_illegal
 from solver.families.norm_activation_space import legal_configs
 from solver.split import is_norm_held_out
@@ -200,22 +201,9 @@ def _race(
         name = f"{problem.norm}-{problem.rows}x{name}"
     held_out = is_norm_held_out(problem, warps)
     for config in configs:
-        reserved = reserve(problem, config, warps, device.limit("smem_per_sm_bytes"))
+        reserved = reserved_smem_bytes(problem, config, warps, device)
         if reserved is not None:
             yield Cell(name, problem, config, reserved, warps, held_out)
-
-
-def reserve(problem: NormProblem, config: NormConfig, warps: int | None, room: int) -> int | None:
-    """Shared memory that makes a configuration's blocks be ``warps`` warps on an SM; None where
-    they can't be. The one warp that issues bulk copies is not counted: one thread of it works."""
-    if warps is None:
-        return 0
-    copier = config.kind == "specialised" and config.copies == "bulk" and config.producers == 1
-    each = config.consumers if copier else config.warps
-    if each > warps:
-        return None
-    own = family.smem_bytes(problem, config)
-    return family.reserved_for(warps // each, own, room)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,7 +20,8 @@ from solver.accuracy import geomean
 COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2", "#65a30d")
 
 
-def _save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a picture, the same bytes for the same figures, and let go of it."""
     figure.tight_layout()
     figure.savefig(path, dpi=120, metadata={"Software": None})
     plt.close(figure)
@@ -51,7 +52,7 @@ def plot_ratios(suites: dict[str, Sequence[Row]], path: Path) -> None:
     axes.set_title("Picks on one H200, each interleaved with cuBLAS")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_ratios_by_m(picks: Sequence[Row], best: Sequence[Row], title: str, path: Path) -> None:
@@ -92,7 +93,7 @@ def plot_ratios_by_m(picks: Sequence[Row], best: Sequence[Row], title: str, path
     axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_roofline(suites: dict[str, Sequence[Row]], ceilings: dict[str, Any], path: Path) -> None:
@@ -147,7 +148,7 @@ def plot_roofline(suites: dict[str, Sequence[Row]], ceilings: dict[str, Any], pa
     axes.set_title("Picks on one H200 under measured ceilings")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_predictions(suites: dict[str, Sequence[Row]], path: Path) -> None:
@@ -173,7 +174,7 @@ def plot_predictions(suites: dict[str, Sequence[Row]], path: Path) -> None:
     axes.set_title("The model's picks: predicted and measured (band: ±10 %)")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_solve_times(rows: Sequence[Row], path: Path) -> None:
@@ -195,7 +196,7 @@ def plot_solve_times(rows: Sequence[Row], path: Path) -> None:
     axes.set_title("Time of an answer over the LLM suite; area: legal configurations")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 BANDS = ((0.05, 0.3), (0.15, 0.15))
@@ -225,7 +226,7 @@ def plot_truth(parts: dict[str, tuple[Any, Any]], path: Path) -> None:
         axes.grid(alpha=0.25)
     panes[0][0].set_ylabel("predicted over measured")
     figure.suptitle("Rows that nothing was fitted to (bands: ±5 and ±15 %)", fontsize=11)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_errors_by_class(
@@ -252,7 +253,7 @@ def plot_errors_by_class(
     axes.set_title("Prediction error of held-out rows by class, with the number of rows")
     axes.grid(alpha=0.25, axis="y")
     axes.legend(fontsize=8, ncols=5, loc="upper center")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def plot_regret(
@@ -276,4 +277,4 @@ def plot_regret(
     axes.set_title("Regret over k, geometric mean over held-out shapes")
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8)
-    _save(figure, path)
+    save_figure(figure, path)

@@ -10,6 +10,7 @@ WarpwrightError (solver.errors)
     ├── CacheUnwritable     the kernel cache can't take an entry
     ├── GpuAbsent           no CUDA device or no driver
     ├── GpuLost             a GPU that fails whatever runs on it
+    ├── ProfilerUnusable    Nsight Compute is absent, or may not do what is asked of it
     ├── CalibrationFailed   a step of a calibration that can't be done
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
     ├── LaunchFailed        the driver refused, or the kernel faulted
@@ -65,6 +66,10 @@ class GpuAbsent(KernelError):
 
 class GpuLost(KernelError):
     """The GPU here, or its process, fails whatever runs on it; the message has the last failure."""
+
+
+class ProfilerUnusable(KernelError):
+    """Nsight Compute is not here, may not read the GPU's counters, or profiled nothing."""
 
 
 class CalibrationFailed(KernelError):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from solver.device import DeviceProfile
 
@@ -12,6 +15,11 @@ SCHEDULERS = 4  # of an SM
 BLOCK_SMEM_BYTES = 1024  # what the system takes for each block
 REGISTER_UNIT = 256  # registers are given out by so many a warp
 SMEM_UNIT = 128
+CARVEOUTS = tuple(1024 * n for n in (0, 8, 16, 32, 64, 100, 132, 164, 196, 228))
+"""Shared memory that an SM can be set to, up to what its architecture has; the rest is L1."""
+LEAST_L1_BYTES = 28 * 1024
+"""L1 beside the most shared memory: 28 KiB on sm_80, sm_86, sm_89 and sm_90 (CUDA C++ programming
+guide: 192, 128, 128 and 256 KiB in all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,13 @@ def resident_blocks(
     by_threads, by_registers = sm.threads // (block_warps * WARP), warps // block_warps
     by_barriers = sm.barriers // max(1, barriers)
     return min(sm.blocks, by_threads, by_registers, by_smem, by_barriers)
+
+
+def l1_bytes(smem_bytes: Any, sm: SmLimits) -> Any:
+    """L1 of an SM whose blocks take so much shared memory, the system's share included. Shape of
+    ``smem_bytes``."""
+    places = np.minimum(np.searchsorted(CARVEOUTS, smem_bytes), len(CARVEOUTS) - 1)
+    return sm.smem_bytes + LEAST_L1_BYTES - np.minimum(np.array(CARVEOUTS)[places], sm.smem_bytes)
 
 
 def whole(amount: int, step: int) -> int:

@@ -10,8 +10,14 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
-from app.advice import PROBLEM, work_of
-from app.cli.arguments import add_cache, add_device, add_json, integer
+from app.advice import ASKED, PROBLEM, work_of
+from app.cli.arguments import (
+    add_cache,
+    add_device,
+    add_json,
+    add_norm_problem,
+    add_warps_per_sm,
+)
 from app.cli.documents import read_json
 from app.cli.layout import Body, pairs
 from app.cli.session import OK, Session
@@ -21,7 +27,9 @@ from app.schemas.faults import describe
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
+from solver.families.norm_activation_advice import DEFAULT_RIVAL, RIVALS
 
+SOURCES = {"figures": "its figures", "model": "the model"}
 VERDICTS = {
     "specialise": "divide the warps",
     "no": "don't divide the warps",
@@ -44,20 +52,14 @@ def add_commands(commands: Any) -> None:
     )
     about.add_argument("--op", metavar="|".join(OPS), help="a family of kernels")
     advise_.add_argument("--kernel", help="with --ncu: a launch's ID, a kernel's name or a part")
-    for name, high in (("rows", family.MAX_ROWS), ("width", family.MAX_WIDTH)):
-        size = integer(name, 1, high)
-        advise_.add_argument(f"--{name}", type=size, metavar="N", help="with --op")
-    for name, choices in (
-        ("dtype", tuple(family.ELEMENT_BYTES)),
-        ("norm", family.NORMS),
-        ("activation", family.ACTIVATIONS),
-    ):
-        advise_.add_argument(f"--{name}", metavar="|".join(choices), help=f"{choices[0]}")
+    dtypes = tuple(family.ELEMENT_BYTES)
+    advise_.add_argument("--dtype", metavar="|".join(dtypes), help=f"{dtypes[0]}, with --op")
+    add_norm_problem(advise_)
+    add_warps_per_sm(advise_)
     advise_.add_argument(
-        "--degree",
-        type=integer("degree", 0, family.MAX_DEGREE),
-        metavar="N",
-        help="of activation poly",
+        "--rival",
+        metavar="|".join(RIVALS),
+        help=f"with --op: what divided warps are held against; {DEFAULT_RIVAL}",
     )
     add_cache(advise_)
     add_device(advise_)
@@ -69,7 +71,7 @@ def advise(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright advise``; exits 0 whatever the verdict is."""
     values: dict[str, Any] = {
         name: value
-        for name in ("op", *PROBLEM, "cache", "kernel", "device")
+        for name in ("op", *PROBLEM, "cache", *ASKED, "kernel", "device")
         if (value := getattr(arguments, name)) is not None
     }
     if arguments.figures is not None:
@@ -106,8 +108,12 @@ def show(console: Console, body: Body) -> None:
         for step in body["steps"]
     ]
     if (present := body["present_us"]) is not None:
-        how = "measured" if present["measured"] else "by its figures"
+        how = "measured" if present["measured"] else f"by {SOURCES[body['source']]}"
         rows.append(("takes now", f"{_range(present)} µs, {how}"))
+    rows += [
+        (f"best {each['kind']}", f"{each['time_us']:.4g} µs by the model")
+        for each in body["kernels"]
+    ]
     rows.append(("gain of divided warps", _gain(body["gain"])))
     rows.append(("gain of the alternative", _gain(body["alternative"]["gain"])))
     rows.append(("the alternative", body["alternative"]["words"]))

@@ -15,6 +15,7 @@ from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS
 from solver.device import device_names
 from solver.errors import InvalidInput
 from solver.families import norm_activation as norm
+from solver.families.norm_activation_advice import LEAST_WARPS, MOST_WARPS
 from solver.limits import check_integer, shortened
 from solver.problem import CACHES, ELEMENT_BYTES, LAYOUTS, MAX_EXTENT, OUT_BYTES, Problem
 from solver.question import DIVERGENCE_MAX, MODELS, PROOFS
@@ -137,6 +138,16 @@ def add_norm_problem(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", metavar="|".join(choices), help=f"{choices[0]}, with --op {NORM}"
         )
+
+
+def add_warps_per_sm(parser: argparse.ArgumentParser) -> None:
+    """--warps-per-sm: what else is on the SM beside a problem of norm_activation."""
+    parser.add_argument(
+        "--warps-per-sm",
+        type=integer("warps_per_sm", LEAST_WARPS, MOST_WARPS),
+        metavar="N",
+        help=f"so many warps fit on an SM, the rest is taken up, with --op {NORM}; all that fit",
+    )
 
 
 def add_any_problem(parser: argparse.ArgumentParser) -> None:

@@ -27,6 +27,7 @@ from app.cli import (
     gpu,
     keys,
     picks,
+    profile,
     service,
     settings,
     sweep,
@@ -55,6 +56,7 @@ from kernels.errors import (
     GpuAbsent,
     GpuLost,
     NoKernelFamily,
+    ProfilerUnusable,
 )
 from solver.conflict import Unsatisfiable
 from solver.errors import InvalidInput, UnusableProfile
@@ -69,6 +71,7 @@ ENVIRONMENT_ERRORS = (
     GpuAbsent,
     GpuLost,
     NoKernelFamily,
+    ProfilerUnusable,
     StoreUnavailable,
     UnusableProfile,
 )
@@ -86,7 +89,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"warpwright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     shown_in_order = (
-        *(ask, advise, certificates, gpu, picks, export, table, settings),
+        *(ask, advise, certificates, gpu, profile, picks, export, table, settings),
         *(service, keys, bench, sweep, calibrate),
     )
     for module in shown_in_order:

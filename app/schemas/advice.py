@@ -12,6 +12,12 @@ from app.schemas.questions import Cache, Device, Request
 from solver.advice.figures import INTEGERS, NUMBERS, SOURCES
 from solver.advice.ncu import MAX_CHARS
 from solver.families import norm_activation as family
+from solver.families.norm_activation_advice import (
+    DEFAULT_RIVAL,
+    LEAST_WARPS,
+    MOST_WARPS,
+    RIVALS,
+)
 
 
 def _whole(name: str, words: str, *default: Any) -> Any:
@@ -113,6 +119,17 @@ class AdviseRequest(Request):
         json_schema_extra=between(0, family.MAX_DEGREE),
     )
     cache: Cache = "cold"
+    warps_per_sm: int | None = Field(
+        None,
+        description="of a problem: so many warps fit on an SM, the rest is taken up; null: all "
+        "that fit",
+        json_schema_extra=between(LEAST_WARPS, MOST_WARPS),
+    )
+    rival: Name = Field(
+        DEFAULT_RIVAL,
+        description="of a problem: what divided warps are held against",
+        json_schema_extra=one_of(RIVALS),
+    )
     figures: FiguresRequest = _absent(description="figures of one launch")
     ncu_csv: str = _absent(
         description="what `ncu --csv --page raw` or `--page details` prints",
@@ -158,6 +175,7 @@ class ReasonShape(Shape):
         "short_kernel",
         "served_by_l2",
         "small_gain",
+        "slower_by_model",
         "used_up",
         "does_not_wait",
         "latency_hidden",
@@ -184,6 +202,12 @@ class AlternativeShape(Shape):
     gain_rests_on: str
 
 
+class ForecastShape(Shape):
+    kind: Literal["plain", "strong", "ring", "specialised"]
+    time_us: float
+    config: dict[str, Any]
+
+
 class LaunchShape(Shape):
     id: str
     kernel: str
@@ -199,10 +223,14 @@ class AdviseAnswer(Shape):
 
     problem: dict[str, Any] | None = Field(description="of `op`; else null")
     config: dict[str, Any] | None = Field(description="the kernel of `op` that figures are of")
+    kernels: list[ForecastShape] = Field(
+        description="of `op`: the fastest kernel of each kind by the model; empty where the "
+        "advice is by figures"
+    )
     launch: LaunchShape | None = Field(description="of `ncu_csv`; else null")
     notes: list[str] = Field(description="what had to be taken for something else")
     verdict: Literal["specialise", "no", "undecided"]
-    source: Literal["figures"] = Field(description="what the answer is by")
+    source: Literal["figures", "model"] = Field(description="what the answer is by")
     steps: list[StepShape]
     reasons: list[ReasonShape] = Field(description="all that speak against it")
     missing: list[str] = Field(description="figures that would decide an undecided verdict")

@@ -108,6 +108,13 @@ GAIN = Threshold(
     "1",
     f"dividing the warps cost 11 % in the median against like warps; {GRID}",
 )
+MODEL_GAIN = Threshold(
+    "least gain by the model",
+    1.01,
+    "1",
+    "chosen over the problems of the measured grid that constants are fitted to: from there on "
+    "advice against strong kernels is as often right where divided warps won as where they lost",
+)
 SMALLEST_CHUNK_BYTES = 4096
 LARGEST_CHUNK_BYTES = 16384
 """Chunks that are tried where none is given; of 16 to 32 KiB were the best where loads are all."""

@@ -31,7 +31,8 @@ class NormRows:
 
     ``config`` has NormConfig's fields; ``rows_per_unit`` and ``chunks_per_unit`` are how rows come
     to a ring (1 and 1 without one), ``smem_bytes`` a block's shared memory, ``registers`` a
-    thread's, ``resident`` the blocks that an SM holds.
+    thread's, ``resident`` the blocks that an SM holds; ``reserved_smem_bytes`` is what a block
+    takes besides its own.
     """
 
     config: Columns
@@ -40,6 +41,7 @@ class NormRows:
     smem_bytes: Ticks
     registers: Ticks
     resident: Ticks
+    reserved_smem_bytes: Ticks
 
     @property
     def has_ring(self) -> Any:
@@ -50,6 +52,19 @@ class NormRows:
         """Whether a field is one of these words. Shape [R]."""
         codes = [family.WORDS[field].index(word) for word in words]
         return np.isin(self.config[field], codes)
+
+    def kept(self, rows: Ticks, resident: Ticks, reserved_smem_bytes: Ticks) -> NormRows:
+        """Some of the rows, by their places, with so many blocks on an SM, which take so much
+        shared memory besides their own. Shape [R] each."""
+        return NormRows(
+            config={name: values[rows] for name, values in self.config.items()},
+            rows_per_unit=self.rows_per_unit[rows],
+            chunks_per_unit=self.chunks_per_unit[rows],
+            smem_bytes=self.smem_bytes[rows],
+            registers=self.registers[rows],
+            resident=resident,
+            reserved_smem_bytes=reserved_smem_bytes,
+        )
 
 
 def launch_registers(problem: NormProblem, config: NormConfig, sm_registers: int) -> int:
@@ -75,8 +90,10 @@ def norm_rows(
     configs: Sequence[NormConfig],
     device: DeviceProfile,
     resident: Sequence[int] | None = None,
+    reserved_smem_bytes: Sequence[int] | None = None,
 ) -> NormRows:
-    """Legal configurations as columns; ``resident`` blocks of each where they are known better."""
+    """Legal configurations as columns; ``resident`` blocks of each where they are known better, and
+    what a block takes besides its own shared memory, nothing where that is not given."""
     limits = sm_limits(device)
     values = np.array([[c.to_columns()[n] for n in FIELDS] for c in configs], dtype=np.int64)
     values = values.reshape(-1, len(FIELDS))
@@ -95,6 +112,7 @@ def norm_rows(
         smem_bytes=_integers(smem),
         registers=_integers(registers),
         resident=np.maximum(1, _integers(resident)),
+        reserved_smem_bytes=_integers(reserved_smem_bytes or [0] * len(configs)),
     )
 
 

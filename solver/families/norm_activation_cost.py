@@ -12,7 +12,6 @@ once, in floating point, and rounded to ticks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from solver.errors import InvalidProblem, Unsupported
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_columns import NormRows, legal_rows, norm_rows
-from solver.families.norm_activation_geometry import Geometry, geometry
+from solver.families.norm_activation_geometry import geometry
+from solver.families.norm_activation_issue import issue
 from solver.families.norm_activation_legality import runs_on
-from solver.occupancy import SCHEDULERS
 from solver.pick import price
 from solver.recurrence import Ticks
 from solver.table import Kernels, Table, Works
@@ -42,17 +41,17 @@ CONSTANTS = {
     "block_start_us": "us",
     "last_store_us": "us",
     "clock_ghz": "GHz",
-    "clock_power_limit": "1",
-    "clock_memory_power": "1",
-    "clock_power_exponent": "1",
     "hbm_bytes_per_us": "B/us",
     "hbm_sms_exponent": "1",
     "l2_bytes_per_us": "B/us",
     "l2_kept_fraction": "1",
+    "l1_kept_fraction": "1",
+    "l1_kept_bulk_fraction": "1",
     "sm_bytes_per_cycle": "B/cycle",
     "load_norm": "1",
     "memory_latency_us": "us",
     "l2_latency_us": "us",
+    "l1_latency_us": "us",
     "load_jitter_us": "us",
     "static_imbalance": "1",
     "bulk_issue_cycles": "cycles",
@@ -61,21 +60,23 @@ CONSTANTS = {
     "layer_instructions": "instructions",
     "stream_instructions": "instructions",
     "degree_instructions": "instructions",
+    "degree_streamed_instructions": "instructions",
     "gelu_instructions": "instructions",
     "gelu_tanh_instructions": "instructions",
     "silu_instructions": "instructions",
     "vector_instructions": "instructions",
     "row_instructions": "instructions",
+    "batch_cycles": "cycles",
+    "batch_streamed_cycles": "cycles",
+    "turn_fp32_cycles": "cycles",
+    "turn_half_cycles": "cycles",
+    "turn_streamed_share": "1",
     "row_cycles": "cycles",
     "team_cycles": "cycles",
     "mbarrier_cycles": "cycles",
     "named_cycles": "cycles",
     "refill_cycles": "cycles",
-    "slot_read_share": "1",
-    "warp_issue_per_cycle": "instructions/cycle",
-    "issue_norm": "1",
     "overlap_norm": "1",
-    "ring_overlap_norm": "1",
 }
 """The family's constants and their units."""
 
@@ -98,32 +99,6 @@ def constants(device: DeviceProfile) -> dict[str, float]:
     return {name: constant.value for name, constant in device.model(family.NAME).items()}
 
 
-def instructions(
-    problem: NormProblem, r: NormRows, g: Geometry, k: Mapping[str, float]
-) -> tuple[Any, Any]:
-    """Issue slots that an element of a lane takes of its own warp, and of producers. [R] each."""
-    c, size = r.config, problem.element_bytes
-    element = k["element_instructions_half" if size < 4 else "element_instructions_fp32"]
-    if problem.norm == "layer":
-        element += k["layer_instructions"]
-    if problem.activation == "poly":
-        element += problem.degree * k["degree_instructions"]
-    else:
-        element += k[f"{problem.activation}_instructions"]
-    # Accesses beyond one load and one store of 16 bytes: more passes, narrower ones, slots.
-    registers = r.is_one_of("hold", "registers")
-    narrow = (g.passes + 1) * family.VECTOR_BYTES / c["vector_bytes"] - 2
-    accesses = np.where(r.has_ring, np.where(registers, 1, 2), narrow)
-    of_copy = np.where(r.is_one_of("copies", "async"), 1, 2 * r.is_one_of("copies", "vector"))
-    copied = r.has_ring * of_copy * g.passes
-    streamed = r.has_ring & ~registers
-    specialised = r.is_one_of("kind", "specialised")
-    access = k["vector_instructions"] * size / family.VECTOR_BYTES
-    own = element + streamed * k["stream_instructions"]
-    own = own + access * (accesses + np.where(specialised, 0, copied))
-    return own, access * np.where(specialised, copied, 0)
-
-
 def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool = True) -> Table:
     """Configurations with their prices, one work and one kernel each.
 
@@ -139,37 +114,26 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     plain = r.is_one_of("kind", "plain")
     registers = r.has_ring & r.is_one_of("hold", "registers")
     persistent = c["rounds"] == 0
-    passes, team = g.passes, c["team"]
+    passes = g.passes
     cycles_per_us = k["clock_ghz"] * 1e3
 
-    # Schedulers: warps are dealt to them and the fullest decides; a warp alone leaves gaps.
-    own, loading = instructions(problem, r, g, k)
-    vectors = -(-problem.row_bytes // (family.WARP * team * c["vector_bytes"]))  # of a lane
-    elements = vectors * c["vector_bytes"] / problem.element_bytes
-    issued = g.rows * team * (elements * (own + loading) + k["row_instructions"])
-    share = c["consumers"] * g.resident / SCHEDULERS
-    scheduler = issued / SCHEDULERS * np.ceil(share) / share
+    i = issue(problem, r, g, k, device)
     handed = np.where(r.is_one_of("barrier", "named"), k["named_cycles"], k["mbarrier_cycles"])
-    row = (
-        (elements * own + k["row_instructions"]) / k["warp_issue_per_cycle"]
-        + k["row_cycles"]
-        + (team > 1) * k["team_cycles"]
-    )
     # Of a worker for one item, with nobody beside it; who fills its own ring waits for its group.
     between = handed + r.is_one_of("kind", "ring") * k["refill_cycles"]
-    alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * row + r.has_ring * between
-    of_workers = g.items / np.minimum(g.workers, g.items) * alone
-    math = _joined(k["issue_norm"], scheduler, of_workers)  # of all the SM's items, in cycles
+    alone = g.rows_of_team / np.where(r.has_ring, g.parts, 1) * i.row + r.has_ring * between
 
     # The load path for all the SM's items: memory, L2, the SM's own, and who issues the copies.
     in_memory = cold or problem.storage_bytes > device.limit("l2_bytes")
     moved = 2.0 * problem.rows * problem.row_bytes
-    at_once = g.workers * g.slots * g.active * problem.row_bytes
-    lost = np.maximum(0, 1 - k["l2_kept_fraction"] * device.limit("l2_bytes") / at_once)
+    working = g.workers * g.slots * g.active * problem.row_bytes
+    lost = np.maximum(0, 1 - k["l2_kept_fraction"] * device.limit("l2_bytes") / working)
     memory_rate = k["hbm_bytes_per_us"] * (g.active / sms) ** k["hbm_sms_exponent"]
     uneven = 1 + persistent * k["static_imbalance"]
-    memory = in_memory * uneven * moved * (1 + (passes - 1) * lost / 2) / memory_rate
-    l2 = uneven * moved * (1 + passes) / 2 / (k["l2_bytes_per_us"] * g.active / sms)
+    # Later passes of plain find some of their rows in the L1, copies none.
+    again = (passes - 1) * np.where(plain, i.rows_missed, 1)
+    memory = in_memory * uneven * moved * (1 + again * lost / 2) / memory_rate
+    l2 = uneven * moved * (1 + again / 2 + i.missed) / (k["l2_bytes_per_us"] * g.active / sms)
     row_bytes = (1 + passes) * problem.row_bytes
     path = g.rows * row_bytes / k["sm_bytes_per_cycle"] / cycles_per_us
     latency_us = k["memory_latency_us"] if in_memory else k["l2_latency_us"]
@@ -185,46 +149,45 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     load = _joined(k["load_norm"], memory, l2, path, issuing)
 
     # Latency: of a plain warp once for each turn of its loads, in every pass.
-    turns = -(-vectors // PLAIN_VECTORS)
-    latency = np.where(plain, turns * (latency_us + (passes - 1) * k["l2_latency_us"]), latency_us)
-    again = r.has_ring & (passes > 1)
-    latency = np.where(again, (latency_us + k["l2_latency_us"]) / 2, latency)
+    turns = -(-i.vectors // PLAIN_VECTORS)
+    again_us = turns * ((passes - 1) * k["l1_latency_us"] + again * k["l2_latency_us"])
+    latency = np.where(plain, turns * latency_us + again_us, latency_us)
+    reloaded = r.has_ring & (passes > 1)
+    latency = np.where(reloaded, (latency_us + k["l2_latency_us"]) / 2, latency)
     latency = np.where(by_vectors, producing, latency)
     # A block that ends takes its slots along: each of their turns bears a part of the next start.
     slot_turns = np.maximum(1, c["rounds"] * np.where(r.has_ring, g.parts / g.slots, 1))
     refill = k["block_start_us"] + r.has_ring * latency_us
     latency = latency + np.where(persistent, 0, refill / slot_turns)
 
+    # A slot is given back once its last rows are read into registers, or once they are transformed.
+    taken_us = alone / cycles_per_us * np.where(registers, 1 - 1 / g.rows_of_team, 1)
+    # Of all the SM's items: workers one item after the other, slots a turn for each. What a warp
+    # waits for itself others don't fill: it comes on top of what they issue meanwhile.
+    turn_us = g.items / np.minimum(g.workers * g.slots, g.items) * (latency + taken_us)
+    of_workers = g.items / np.minimum(g.workers, g.items) * alone / cycles_per_us
+    others = i.scheduler * (1 - 1 / np.ceil(i.share)) / cycles_per_us
+    math = np.maximum(of_workers, turn_us) + others
+
     # Lots: the recurrence's slots, each of so many items of the SM.
     in_flight = np.maximum(1, np.minimum(g.workers * g.slots, g.items))
     slots = np.minimum(LOTS, np.floor(in_flight)).astype(np.int64)
     iterations = np.maximum(1, np.ceil(g.items * slots / in_flight)).astype(np.int64)
 
-    # Clock: lower where schedulers and memory together draw more power than there is.
-    pace = np.maximum(load, math / cycles_per_us)
-    busy = scheduler / cycles_per_us / pace
-    power = busy + k["clock_memory_power"] * np.minimum(1, memory / pace)
-    slower = np.minimum(1, (k["clock_power_limit"] / power) ** k["clock_power_exponent"])
-    cycles_per_us = cycles_per_us * slower
-
     # Loads and math at once take longer than the longer of them: it bears what the other adds.
-    math = math / cycles_per_us
-    overlap = np.where(r.has_ring, k["ring_overlap_norm"], k["overlap_norm"])
-    both = _joined(overlap, load, math)
+    both = _joined(k["overlap_norm"], load, math)
     load, math = np.where(load < math, load, both), np.where(load < math, both, math)
     load_lot, math_lot = _ticks(load / iterations), _ticks(math / iterations)
-    # A slot is given back once its rows are read into registers, or once they are transformed.
-    until_read = 1 - (1 - min(1.0, k["slot_read_share"])) / g.rows_of_team
-    held = _ticks(alone / cycles_per_us * np.where(registers, until_read, 1))
+    taken = _ticks(taken_us)
     waited = _ticks(latency)
     waited = np.where(by_vectors, np.maximum(0, waited - load_lot), waited)
     zeros = np.zeros_like(iterations)
     works = Works(
         load=load_lot,
         jitter=zeros + round(k["load_jitter_us"] * TICKS_PER_US),
-        latency=waited + np.maximum(0, held - math_lot),
+        latency=waited + np.maximum(0, taken - math_lot),
         math=math_lot,
-        early=np.maximum(0, math_lot - held),
+        early=np.maximum(0, math_lot - taken),
         epilogue=zeros,
         iterations=iterations,
         units=zeros + 1,
@@ -233,7 +196,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
         store=zeros + round(k["last_store_us"] * TICKS_PER_US),
         active=np.asarray(g.blocks, dtype=np.int64),
         load_path=np.argmax([np.maximum(path, issuing), l2, memory], axis=0).astype(np.int64),
-        clock_mhz=np.rint(cycles_per_us).astype(np.int64),
+        clock_mhz=zeros + round(k["clock_ghz"] * 1e3),
         config=c,
     )
     return Table(

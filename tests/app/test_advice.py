@@ -40,10 +40,23 @@ def asked(client: TestClient, **body: Any) -> AdviseAnswer:
     return AdviseAnswer.model_validate_json(response.content)
 
 
-def test_a_problem_is_answered_by_its_kernels_figures(client: TestClient) -> None:
+def test_a_problem_is_answered_by_the_model_where_there_is_one(client: TestClient) -> None:
     answer = asked(client, **PROBLEM)
-    assert (answer.verdict, answer.source, answer.device.name) == ("no", "figures", "h200")
+    assert (answer.verdict, answer.source, answer.device.name) == ("no", "model", "h200")
+    assert [reason.reason for reason in answer.reasons] == ["slower_by_model", "latency_hidden"]
+    assert [each.kind for each in answer.kernels] == ["plain", "strong", "ring", "specialised"]
+    crowded = asked(client, **PROBLEM, warps_per_sm=8, rival="strong")
+    assert crowded.verdict == "specialise"
+    assert crowded.present_us is not None
+    assert crowded.gain is not None
+    assert crowded.gain.expected > 1.01
+
+
+def test_a_problem_is_answered_by_its_kernels_figures(client: TestClient) -> None:
+    answer = asked(client, **PROBLEM, device="a100")
+    assert (answer.verdict, answer.source, answer.device.name) == ("no", "figures", "a100")
     assert [reason.reason for reason in answer.reasons] == ["latency_hidden"]
+    assert answer.kernels == []
     assert answer.problem is not None
     assert answer.problem["rows"] == 131072
     assert answer.config is not None
@@ -88,6 +101,9 @@ def test_a_launch_of_an_export_is_advised_on(client: TestClient, page: Any, note
         ({**PROBLEM, "rows": "3"}, "rows", "must be an integer between 1 and 2147483647"),
         ({**PROBLEM, "rows": None}, "rows", "got null"),
         ({**PROBLEM, "figures": None}, "figures", "got null"),
+        ({**PROBLEM, "warps_per_sm": 3}, "warps_per_sm", "between 4 and 64"),
+        ({**PROBLEM, "rival": "cublas"}, "rival", "must be one of like_warps, strong, plain"),
+        ({**KERNEL, "rival": "plain"}, "rival", "does not go with figures"),
         ({**PROBLEM, "colour": 1}, "colour", "is no field"),
         ({**PROBLEM, "device": "mi300x"}, "device", "advice is for a100"),
         ({**PROBLEM, "device": "abacus"}, "device", "must be one of"),
@@ -132,7 +148,12 @@ def test_the_command_lines_answers_are_the_services(
     export.write_text(raw(ids=("0", "1")), "utf-8")
     problem = {"op": "norm_activation", "rows": 4096, "width": 1024, "dtype": "bf16"}
     problem |= {"norm": "rms", "activation": "poly", "degree": 32, "cache": "warm"}
-    options = [word for name, value in problem.items() for word in (f"--{name}", str(value))]
+    problem |= {"warps_per_sm": 8, "rival": "plain"}
+    options = [
+        word
+        for name, value in problem.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
     for words, body in (
         (["--figures", str(figures)], KERNEL),
         (["--figures", str(figures), "--device", "a6000"], {**KERNEL, "device": "a6000"}),
@@ -209,7 +230,7 @@ def test_the_commands_of_the_page_work(
     Path("kernel.json").write_text(json.dumps(QUESTIONS[0]["figures"]))
     Path("profile.csv").write_text(raw(ids=("0", "1")))
     commands = [line for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
         program, *words = shlex.split(command)
         assert program == "warpwright"

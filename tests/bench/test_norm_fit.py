@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +11,23 @@ import numpy as np
 import pytest
 
 from bench import norm_fit
-from bench.norm_grid import cells
 from solver.calibration.norm_start import norm_start
-from solver.device import load_profile, parse_profile, shipped_text
+from solver.device import parse_profile, shipped_text
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation_columns import launch_registers, norm_rows
-from solver.families.norm_activation_cost import CONSTANTS, priced
-from solver.occupancy import sm_limits
-from solver.pick import price
+from solver.families.norm_activation_cost import CONSTANTS
 from solver.split import is_norm_held_out
-from solver.units import TICKS_PER_US
-from tests.norm_profiles import INVENTED, invented
+from tests.norm_profiles import INVENTED, bare, invented
+from tests.norm_records import timed, write_record
 
-H200 = load_profile("h200")
+H200 = bare()
 PLANTED = {
     "hbm_bytes_per_us": 3.7e6,
     "static_imbalance": 0.12,
     "degree_instructions": 1.2,
     "element_instructions_half": 14.0,
     "block_start_us": 0.9,
-    "warp_issue_per_cycle": 0.7,
+    "batch_cycles": 300.0,
     "memory_latency_us": 0.9,
     "mbarrier_cycles": 250.0,
 }
@@ -43,47 +37,18 @@ FEW_STEPS = 8
 @cache
 def measured(noise: float = 0.01) -> tuple[dict[str, Any], ...]:
     """Every second row of the grid's narrower half, as the planted device would take them."""
-    device, limits = invented(**PLANTED), sm_limits(H200)
-    random = np.random.default_rng(7)
-    rows: list[dict[str, Any]] = []
-    for _, members in groupby(cells(H200), key=lambda cell: cell.race):
-        race = list(members)[::2]
-        if race[0].problem.width > 1024:
-            continue
-        problem, configs = race[0].problem, [cell.config for cell in race]
-        resident = [
-            family.resident_blocks(
-                cell.config,
-                launch_registers(problem, cell.config, limits.registers),
-                family.smem_bytes(problem, cell.config) + cell.reserved_smem_bytes,
-                limits,
-            )
-            for cell in race
-        ]
-        table = priced(problem, device, norm_rows(problem, configs, device, resident))
-        every = np.arange(table.size)
-        times = price(table, every, every)[0] / TICKS_PER_US
-        times = times * np.exp(random.normal(0, noise, table.size))
-        for cell, blocks, time_us in zip(race, resident, times.tolist(), strict=True):
-            row = {"status": "passed", "median_us": time_us, "resident_blocks": blocks}
-            rows.append(cell.to_dict() | row)
+    rows = timed(invented(**PLANTED), noise, every=2, chosen=lambda c: c.problem.width == 1024)
     return tuple(rows)
-
-
-def record(path: Path, rows: list[dict[str, Any]], **head: Any) -> Path:
-    head = {"suite": "norm_activation", "protocol": {"cache": "cold"}} | head
-    path.write_text(json.dumps({**head, "rows": rows}), "utf-8")
-    return path
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("norm") / "grid.json", list(measured()))
+    return write_record(tmp_path_factory.mktemp("norm") / "grid.json", list(measured()))
 
 
 @cache
 def fitted(path: Path, steps: int = FEW_STEPS) -> norm_fit.Fit:
-    groups = norm_fit.load_groups([path], H200)
+    groups = norm_fit.load_races([path], H200)
     return norm_fit.fit(groups, H200, "test", steps)
 
 
@@ -97,14 +62,14 @@ def test_planted_constants_come_back(result: Path) -> None:
 
 
 def test_the_fit_errs_by_the_noise_on_rows_it_never_saw(result: Path) -> None:
-    groups = norm_fit.load_groups([result], H200)
+    groups = norm_fit.load_races([result], H200)
     unseen = [group for group in groups if group.held_out]
     assert 5 < len(unseen) < len(groups) / 2
     off = np.abs(np.expm1(norm_fit.log_errors(unseen, fitted(result).device)))
     assert off.mean() < 0.015
     begun = np.abs(np.expm1(norm_fit.log_errors(unseen, norm_start(H200).device)))
     assert begun.mean() > 3 * off.mean()
-    regrets = [norm_fit.regret(group, fitted(result).device) for group in unseen]
+    regrets = [group.regret(group.predicted_us(fitted(result).device)) for group in unseen]
     assert np.mean(regrets) < 1.03
 
 
@@ -116,7 +81,7 @@ def test_what_is_held_out_decides_nothing(result: Path, tmp_path: Path) -> None:
         for row in measured()
     ]
     assert spoiled != list(measured())
-    path = record(tmp_path / "spoiled.json", spoiled)
+    path = write_record(tmp_path / "spoiled.json", spoiled)
     assert fitted(path, 2).estimates == fitted(result, 2).estimates
 
 
@@ -144,22 +109,22 @@ def test_a_start_has_every_constant_and_keeps_those_of_the_profile() -> None:
 
 def test_rows_that_failed_and_other_files_are_left_out(tmp_path: Path) -> None:
     rows = [*measured()[:4], dict(measured()[4]) | {"status": "failed"}]
-    path = record(tmp_path / "some.json", rows)
-    (group,) = norm_fit.load_groups([path], H200)
+    path = write_record(tmp_path / "some.json", rows)
+    (group,) = norm_fit.load_races([path], H200)
     assert len(group.measured_us) == 4
     assert group.cold
-    warm = record(tmp_path / "warm.json", rows, protocol={"cache": "warm"})
-    assert not norm_fit.load_groups([warm], H200)[0].cold
-    other = record(tmp_path / "other.json", rows, suite="llm")
+    warm = write_record(tmp_path / "warm.json", rows, protocol={"cache": "warm"})
+    assert not norm_fit.load_races([warm], H200)[0].cold
+    other = write_record(tmp_path / "other.json", rows, suite="llm")
     with pytest.raises(InvalidInput, match=r"kernels\.norm\.bench"):
-        norm_fit.load_groups([other], H200)
+        norm_fit.load_races([other], H200)
 
 
 def test_blocks_that_the_model_counts_otherwise_are_told(tmp_path: Path) -> None:
     natural = [row for row in measured() if not row["reserved_smem_bytes"]][:6]
     natural[0] = natural[0] | {"resident_blocks": natural[0]["resident_blocks"] + 1}
-    path = record(tmp_path / "some.json", natural)
-    words = norm_fit.report(norm_fit.load_groups([path], H200), invented(**PLANTED))
+    path = write_record(tmp_path / "some.json", natural)
+    words = norm_fit.report(norm_fit.load_races([path], H200), invented(**PLANTED))
     assert "resident blocks    5 of 6 rows" in words
 
 
@@ -197,16 +162,16 @@ def test_a_record_that_can_not_be_fitted_is_refused(
         for row in measured()
         if is_norm_held_out(family.NormProblem(**row["problem"]), row["warps_per_sm"])
     ]
-    assert norm_fit.main([str(record(tmp_path / "held.json", rows))]) == 2
+    assert norm_fit.main([str(write_record(tmp_path / "held.json", rows))]) == 2
     assert "no row that may be fitted" in capsys.readouterr().err
 
 
 def test_fixed_blocks_are_priced_as_they_were(result: Path) -> None:
-    groups = norm_fit.load_groups([result], H200)
+    groups = norm_fit.load_races([result], H200)
     forced = next(group for group in groups if group.warps_per_sm == 4)
     free = dataclasses.replace(
         forced, rows=dataclasses.replace(forced.rows, resident=forced.rows.resident * 2)
     )
     device = invented(**PLANTED)
-    assert (norm_fit.predict_us(free, device) <= norm_fit.predict_us(forced, device) * 1.02).all()
-    assert (norm_fit.predict_us(free, device) < norm_fit.predict_us(forced, device) * 0.8).any()
+    assert (free.predicted_us(device) <= forced.predicted_us(device) * 1.02).all()
+    assert (free.predicted_us(device) < forced.predicted_us(device) * 0.8).any()

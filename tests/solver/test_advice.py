@@ -369,7 +369,7 @@ def test_every_device_of_nvidias_has_rates_and_others_are_refused() -> None:
 
 def test_every_threshold_says_where_it_comes_from() -> None:
     found = [each for each in vars(thresholds).values() if isinstance(each, thresholds.Threshold)]
-    assert len(found) == 9
+    assert len(found) == 10
     assert all(len(each.source) > 40 for each in found)
 
 

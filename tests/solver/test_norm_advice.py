@@ -1,19 +1,24 @@
-"""Advice for problems of norm_activation, by figures of its kernel of like warps."""
+"""Advice for problems of norm_activation: by figures of a kernel, and by the family's model."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from solver.device import load_profile
-from solver.errors import InvalidProblem, Unsupported
+from solver.errors import InvalidInput, InvalidProblem, Unsupported
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormProblem
-from solver.families.norm_activation_advice import advise_problem
+from solver.families.norm_activation_advice import RIVALS, advise_problem
+from solver.families.norm_activation_forecast import forecasts
+from tests.norm_profiles import bare, invented
 
-H200 = load_profile("h200")
+BARE, MODELLED = bare(), invented()
+H200 = BARE
 
 
 def why(problem: NormProblem, cache: str = "cold") -> set[str]:
-    return {reason.reason for reason in advise_problem(problem, H200, cache)[0].reasons}
+    return {reason.reason for reason in advise_problem(problem, H200, cache).advice.reasons}
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -24,7 +29,8 @@ def test_where_a_strong_kernel_was_measured_to_win_it_is_kept(
 ) -> None:
     element = 4 if dtype == "fp32" else 2
     problem = NormProblem(2**29 // width // element, width, dtype, activation="poly", degree=degree)
-    advice, config = advise_problem(problem, H200, "cold")
+    found = advise_problem(problem, H200)
+    advice, config = found.advice, found.config
     assert config.kind == "strong"
     assert advice.verdict == "no"
     assert "latency_hidden" in {reason.reason for reason in advice.reasons}
@@ -43,7 +49,8 @@ def test_a_few_rows_are_too_short() -> None:
 
 
 def test_a_row_that_no_team_holds_is_a_plain_kernels_and_undecided() -> None:
-    advice, config = advise_problem(NormProblem(2048, 65535, "bf16"), H200, "cold")
+    found = advise_problem(NormProblem(2048, 65535, "bf16"), H200)
+    advice, config = found.advice, found.config
     assert config.kind == "plain"
     assert advice.verdict == "undecided"
     assert "bytes_in_flight_per_warp" in advice.missing
@@ -66,3 +73,80 @@ def test_no_rows_and_other_vendors_are_refused() -> None:
         advise_problem(NormProblem(0, 8), H200, "cold")
     with pytest.raises(Unsupported, match="device"):
         advise_problem(NormProblem(8, 8), load_profile("mi300x"), "cold")
+
+
+POLY = NormProblem(65536, 1024, "fp32", "layer", "poly", 8)
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("warps", [None, 4, 8, 16])
+def test_the_model_decides_where_a_device_has_one(rival: str, warps: int | None) -> None:
+    found = advise_problem(POLY, MODELLED, warps_per_sm=warps, rival=rival)
+    times = {each.config.kind: each.time_us for each in found.kernels}
+    best = min(times[kind] for kind in RIVALS[rival])
+    gain = best / times["specialised"]
+    advice = found.advice
+    assert advice.source == "model"
+    assert advice.verdict == ("specialise" if gain >= 1.01 else "no")
+    assert advice.gain is not None
+    assert advice.gain.expected == pytest.approx(gain)
+    assert advice.gain.low < gain < advice.gain.high
+    assert found.config.kind in RIVALS[rival]
+    said = {reason.reason for reason in advice.reasons}
+    assert ("slower_by_model" in said) == (advice.verdict == "no")
+    assert advice.missing == ()
+
+
+def test_without_a_model_crowded_warps_are_figures_of_the_kernel() -> None:
+    found = advise_problem(POLY, BARE, warps_per_sm=8)
+    assert found.advice.source == "figures"
+    assert found.kernels == ()
+    assert found.advice.figures.resident_warps == 8
+    assert found.advice.verdict != "specialise" or found.advice.reasons == ()
+    free = advise_problem(POLY, BARE).advice
+    assert free.figures.resident_warps is None
+    plain = advise_problem(POLY, BARE, rival="plain")
+    assert plain.config.kind == "plain"
+    assert plain.advice.figures.read_bytes == 3 * 65537 * 4096
+
+
+@pytest.mark.parametrize(
+    ("problem", "cache", "reason"),
+    [
+        (NormProblem(64, 1024), "cold", "short_kernel"),
+        (NormProblem(4096, 1024), "warm", "served_by_l2"),
+    ],
+)
+def test_the_model_does_not_overrule_what_holds_without_it(
+    problem: NormProblem, cache: str, reason: str
+) -> None:
+    advice = advise_problem(problem, MODELLED, cache, rival="plain", warps_per_sm=4).advice
+    assert advice.verdict == "no"
+    assert reason in {each.reason for each in advice.reasons}
+
+
+def test_rows_that_only_a_plain_kernel_takes_are_held_against_it() -> None:
+    odd = NormProblem(2048, 65535, "bf16")
+    found = advise_problem(odd, MODELLED)
+    assert found.config.kind == "plain"
+    assert found.advice.verdict == "no"
+    assert "No kernel of divided warps" in found.advice.reasons[0].words
+    assert found.advice.gain is None
+
+
+def test_forecasts_are_the_fastest_legal_kernels_of_each_kind() -> None:
+    free, four = forecasts(POLY, MODELLED, "cold", None), forecasts(POLY, MODELLED, "cold", 4)
+    assert list(free) == ["plain", "strong", "ring", "specialised"]
+    assert all(kind == each.config.kind for kind, each in free.items())
+    assert all(four[kind].time_us >= free[kind].time_us for kind in free)
+    assert four["strong"].config.consumers == 4
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [("warps_per_sm", {"warps_per_sm": 3}), ("rival", {"rival": "cublas"})],
+)
+def test_what_no_kernel_can_be_held_against_is_refused(field: str, given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        advise_problem(POLY, MODELLED, **given)
+    assert caught.value.field == field
