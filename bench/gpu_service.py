@@ -40,7 +40,7 @@ from solver.device import DeviceProfile
 JOBS, KILLS = 200, 2
 PACKAGES = ("fastapi", "pydantic", "sqlalchemy", "starlette", "uvicorn", "z3-solver")
 FEWEST, FAULTS_TOLD = 20, 10
-DEADLINE_S = 45.0
+DEADLINE_S = 30.0
 """Of a verification: the first of a fresh process imports CuPy and makes a CUDA context."""
 HOW = (
     "verifications handed in over HTTP with idempotency keys; kill -9 of the service's whole "
