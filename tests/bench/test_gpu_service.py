@@ -106,9 +106,9 @@ def test_what_is_wrong_is_told_recorded_and_1_with_the_log_beside_the_record(
     gpu: None, python: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One verification must fail and passes; the budget is gone before another could begin."""
-    wrong = replace(SITE, work=lambda *_: [Asked(body(0), "failed", "fault"), Asked(body(4000))])
+    wrong = replace(SITE, work=lambda *_: [Asked(body(0), "failed", "fault"), Asked(body(8000))])
     out = tmp_path / "service_gpu.json"
-    words = ["--out", str(out), "--kills", "0", "--budget-s", "2", "--python", python]
+    words = ["--out", str(out), "--kills", "0", "--budget-s", "5", "--python", python]
     assert gpu_service.main(words, wrong) == 1
     record = json.loads(out.read_text("utf-8"))
     assert not record["complete"]
