@@ -27,7 +27,7 @@ from typing import Any
 from bench.evidence import begin, parser_of, progress_bar
 from bench.files import write
 from bench.service_checks import LOST, Evidence, faults_of, hang_facts
-from bench.service_process import NotInTime, ServiceFault, ServiceProcess
+from bench.service_process import UNREACHABLE, NotInTime, ServiceFault, ServiceProcess
 from bench.service_run import Run, facts_of
 from bench.service_stand import Stand, StandUnusable, stand, user_of
 from bench.service_work import Asked, plant, work
@@ -116,6 +116,7 @@ def carry_out(made: Stand, asked: Sequence[Asked], chosen: argparse.Namespace, s
         "WARPWRIGHT_WORKERS": str(chosen.workers),
         "WARPWRIGHT_VERIFY_DEADLINE_S": str(chosen.deadline_s),
         "WARPWRIGHT_VERIFICATIONS_WAITING": str(len(asked)),
+        "WARPWRIGHT_VERIFICATIONS_KEPT": str(len(asked)),
         **site.variables(made),
     }
     service = ServiceProcess(
@@ -145,8 +146,8 @@ def carry_out(made: Stand, asked: Sequence[Asked], chosen: argparse.Namespace, s
                 jobs, launches = service.jobs(), service.launches()
                 service.hand_in(run.questions, repeated)
                 exit_code = service.stop()
-        except (ServiceFault, NotInTime) as error:
-            faults.append(str(error))
+        except (ServiceFault, NotInTime, *UNREACHABLE) as error:
+            faults.append(f"{type(error).__name__}: {error}")
     evidence = Evidence(asked, run.course, jobs, launches, repeated, made.user.uid, chosen.kills)
     faults += faults_of(evidence)
     if exit_code != 0:
