@@ -79,7 +79,9 @@ def launch_registers(problem: NormProblem, config: NormConfig, sm_registers: int
     if config.kind == "strong":
         wanted = min(128.0, 48 + 1.5 * words)
     elif config.has_ring and words:
-        wanted = 60 + 1.25 * words
+        wanted = (60 if config.team > 1 else 56) + 1.25 * words
+    elif config.kind == "plain" and config.vector_bytes == family.VECTOR_BYTES:
+        wanted = 50.0
     else:
         wanted = 70.0
     return min(int(wanted), config.register_limit(sm_registers))

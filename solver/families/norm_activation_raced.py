@@ -32,6 +32,9 @@ from solver.families.norm_activation_crowding import reserved_smem_bytes
 from solver.pick import price
 from solver.units import TICKS_PER_US
 
+FAR = 4.0
+"""Times more or less arithmetic than the nearest race's with which nothing is told any more where
+all races are on one side: the grid's own steps are up to 3.8."""
 FILE = "norm_activation_races.json"
 
 
@@ -76,8 +79,8 @@ def corrected(
     """Times of the configurations that were raced beside a problem; None where no race lies there.
 
     Beside are races of problems that differ in rows and degree alone, of more than the L2 holds:
-    one of the same degree, or two. ``unseen``: by races of other degrees alone, as if this one had
-    not been measured.
+    one of the same degree, or two, of which one is not FAR. ``unseen``: by races of other degrees
+    alone, as if this one had not been measured.
     """
     if not cold or not _outgrows_l2(problem, device):
         return None
@@ -89,17 +92,20 @@ def corrected(
     ]
     if len(beside) < 2 and problem.degree not in {each.degree for each in beside}:
         return None  # of one other problem's errors nobody knows how they go on
+    at = _arithmetic(problem)
+    between = beside[0].arithmetic <= at <= beside[-1].arithmetic
+    if not between and min(abs(each.arithmetic - at) for each in beside) > log(FAR):
+        return None
     known: dict[NormConfig, list[tuple[float, float]]] = {}
     for each in beside:
         for config, log_off in zip(each.configs, each.log_off.tolist(), strict=True):
             known.setdefault(config, []).append((each.arithmetic, log_off))
     configs = tuple(known)
-    at = _arithmetic(problem)
     log_off = np.array([np.interp(at, *np.array(known[config]).T) for config in configs])
     return Corrected(
         configs=configs,
         time_us=_predicted_us(problem, configs, device, warps_per_sm) * np.exp(log_off),
-        between=beside[0].arithmetic <= at <= beside[-1].arithmetic,
+        between=between,
     )
 
 
