@@ -230,7 +230,10 @@ class AdviseAnswer(Shape):
     source: Source = Field(description="what the answer is by")
     steps: list[StepShape]
     reasons: list[ReasonShape] = Field(description="all that speak against it")
-    missing: list[str] = Field(description="figures that would decide an undecided verdict")
+    missing: list[str] = Field(
+        description="figures that would decide an undecided verdict; `verification` where the kinds "
+        "must be raced"
+    )
     present_us: PresentShape | None = Field(description="time of a launch now")
     gain: RangeShape | None = Field(
         description="present time over that of divided warps; null where a stage's time is not "

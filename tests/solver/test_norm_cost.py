@@ -293,16 +293,16 @@ def test_a_turn_is_waited_for_where_all_warps_of_a_scheduler_wait_at_once() -> N
 
 
 def test_vectors_that_are_stored_throw_coefficients_out_of_a_small_l1() -> None:
-    heavy = dataclasses.replace(POLY, degree=512)
-    shared = dataclasses.replace(RING, hold="shared")
+    heavy = dataclasses.replace(POLY, degree=512, width=1024)
+    shared = dataclasses.replace(RING, hold="shared", chunk_bytes=4096, team=1, groups=8)
     waits = {}
     for stores, reserved in product(("vector", "bulk"), (0, 180_000)):
         config = dataclasses.replace(shared, stores=stores)
         rows = norm_rows(heavy, [config], DEVICE, [1], [reserved])
         found = issue(heavy, rows, geometry(heavy, rows, SMS), constants(DEVICE), DEVICE)
         waits[stores, reserved] = float(found.row[0])
-    assert waits["vector", 180_000] > 1.02 * waits["vector", 0]
-    assert waits["bulk", 180_000] < 1.01 * waits["bulk", 0]
+    assert waits["vector", 180_000] > 1.2 * waits["vector", 0]
+    assert waits["bulk", 180_000] < 1.05 * waits["bulk", 0]
 
 
 def test_a_ring_that_ends_with_its_block_is_filled_anew() -> None:
@@ -343,18 +343,18 @@ def test_bulk_stores_leave_the_l1_to_what_is_read_again() -> None:
     for config, kept in ((bulk, 0.7), (dataclasses.replace(bulk, stores="vector"), 0.3)):
         r = norm_rows(POLY, [config], DEVICE, [1], [120_000])
         found = issue(POLY, r, geometry(POLY, r, SMS), constants(DEVICE), DEVICE)
-        assert found.missed[0] == pytest.approx(min(1, 2 * (1 - kept * 28 / 32)))
+        assert found.missed[0] == pytest.approx(np.exp(-kept * 28 / 32))
 
 
 def test_plain_rows_are_read_again_from_the_l1_where_they_fit() -> None:
     plain = NormConfig("plain", 8, hold="reload")
     narrow, wide = NormProblem(132 * 64, 256), NormProblem(132 * 64, 32768)
     middle = NormProblem(132 * 64, 2560)
-    some = 2 * (1 - 0.3 * 248 / (10 * 10))
-    for problem, missed in ((narrow, 0.0), (middle, some), (wide, 1.0)):
+    some = np.exp(-0.3 * 248 / (10 * 10))
+    for problem, missed in ((narrow, 0.0), (middle, some), (wide, 0.9435)):
         r = norm_rows(problem, [plain], DEVICE, [1])
         found = issue(problem, r, geometry(problem, r, SMS), constants(DEVICE), DEVICE)
-        assert found.rows_missed[0] == pytest.approx(missed)
+        assert found.rows_missed[0] == pytest.approx(missed, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_raced_problem_is_told_what_was_measured_whatever_the_model(
         assert told[config] == pytest.approx(measured_us, rel=1e-5)
     half = raced.corrected(replace(POLY, rows=POLY.rows // 2), device, True, 16)
     assert half is not None
-    assert half.time_us == pytest.approx(found.time_us / 2, rel=0.05)
+    assert half.time_us == pytest.approx(found.time_us / 2, rel=0.1)
 
 
 def test_between_races_errors_go_in_a_straight_line_over_the_logarithm_of_arithmetic() -> None:
