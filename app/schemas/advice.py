@@ -231,8 +231,8 @@ class AdviseAnswer(Shape):
     steps: list[StepShape]
     reasons: list[ReasonShape] = Field(description="all that speak against it")
     missing: list[str] = Field(
-        description="figures that would decide an undecided verdict; `verification` where the kinds "
-        "must be raced"
+        description="figures that would decide an undecided verdict; `verification` where the "
+        "kinds must be raced"
     )
     present_us: PresentShape | None = Field(description="time of a launch now")
     gain: RangeShape | None = Field(
