@@ -178,6 +178,40 @@ def noise_line(record: Mapping[str, Any]) -> str:
     return f"Two measurements of one row are apart: {'; '.join(words)}." if words else ""
 
 
+def accuracy_line(record: Record | None, why: str, docs: str) -> str:
+    """Errors, regret and peers in a paragraph, or the sentence that says why there are none."""
+    if record is None:
+        return not_yet(why, docs)
+    words = []
+    for name, title in TITLES.items():
+        part = record[name]
+        peers = [
+            f"{PEER_WORDS[peer]} {_percent(part['peers'][peer]['mean_ape'])}"
+            for peer in PEER_WORDS
+            if peer in part.get("peers", {})
+        ]
+        errors = [_percent(part[key]) for key in ("mean_ape", "p95_ape", "max_ape")]
+        words.append(
+            f"{title}, {part['rows']:,} rows: {errors[0]} in the mean, {errors[1]} at p95, "
+            f"{errors[2]} at most ({', '.join(peers)})"
+        )
+    regret = record["regret"]
+    raced = regret["shapes"] - regret["unmeasured"]
+    lines = [f"Predictions of rows that nothing was fitted to: {'; '.join(words)}."]
+    if raced:
+        peers = [
+            f"{PEER_WORDS[peer]}'s {_ratio(regret['peers'][peer]['geomean'])}"
+            for peer in RACED
+            if regret["peers"][peer]["geomean"] is not None
+        ]
+        lines.append(
+            f"Raced against the best that is known of {raced} shapes, the pick takes "
+            f"{_ratio(regret['geomean'])} of its time in the geometric mean, "
+            f"{_ratio(regret['worst'])} at worst (picks of {', '.join(peers)})."
+        )
+    return f"**The model.** {' '.join(lines)} By class: [accuracy]({docs}accuracy.md)."
+
+
 def accuracy_parts(record: Record | None, why: str, docs: str) -> list[str]:
     """What is shown of errors and regrets, or the sentence that says why nothing is."""
     if record is None:

@@ -7,7 +7,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from kernels.norm.compile import source_hash as norm_hash
+from kernels.sources import ARCH
 from kernels.table import table_keys
+from solver.families import norm_activation, sm90_gemm
 
 SCRIPTS = {
     "pairs": "pairs",
@@ -63,7 +66,8 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
         f"Sources {sources[:12]}, NVRTC {first['nvrtc']}, {first['date'][:10]}.",
         "\n".join(lines),
     ]
-    parts.append(_protocol(protocol, sources))
+    parts.append(_protocol(protocol, sm90_gemm.NAME, sources))
+    parts.append(_protocol(protocol, norm_activation.NAME, norm_hash(ARCH)))
     if "sanitizer" in evidence:
         parts.append(_sanitizer(evidence["sanitizer"], sources, copies))
     else:
@@ -125,14 +129,20 @@ def long_k_line(record: dict[str, Any]) -> str:
     )
 
 
-def _protocol(record: dict[str, Any] | None, sources: str) -> str:
-    if record is None:
-        return "`bench protocol`: not run."
-    if record["source_hash"] != sources:
+def _protocol(record: dict[str, Any] | None, family: str, sources: str) -> str:
+    """What ``bench protocol`` says of one family."""
+    of_family = (record or {}).get(family)
+    if of_family is None:
+        return f"`bench protocol --family {family}`: not run."
+    if of_family["source_hash"] != sources:
         return (
-            "`bench protocol`: not run on these sources; its record is of "
-            f"{record['source_hash'][:12]}."
+            f"`bench protocol --family {family}`: not run on these sources; its record is of "
+            f"{of_family['source_hash'][:12]}."
         )
+    return _SAYS[family](of_family)
+
+
+def _gemm_protocol(record: dict[str, Any]) -> str:
     read = f"{record['launches']:,} small launches read off the kernels' PTX"
     return (
         f"`bench protocol` over {_keys(record['keys'])} ({record['no_room']} of them have no "
@@ -141,6 +151,20 @@ def _protocol(record: dict[str, Any] | None, sources: str) -> str:
         f"few iterations ({record['states']:,} states) and proved for all by {record['lemmas']} "
         f"lemmas, {len(record['faults'])} faults."
     )
+
+
+def _norm_protocol(record: dict[str, Any]) -> str:
+    return (
+        f"`bench protocol` over {record['keys']:,} forms of norm_activation's kernels "
+        f"({record['meet_nobody']} of them have no barrier): {record['launches']:,} small launches "
+        f"read off the kernels' PTX, {len(record['mismatches'])} unlike the description; "
+        f"{record['blocks']} kinds of block proved for any number of chunks by {record['lemmas']} "
+        f"lemmas, {record['instances']} small ones searched in every order ({record['states']:,} "
+        f"states), {len(record['faults'])} faults."
+    )
+
+
+_SAYS = {sm90_gemm.NAME: _gemm_protocol, norm_activation.NAME: _norm_protocol}
 
 
 def _keys(count: int) -> str:

@@ -5,7 +5,8 @@
 Traces a seeded sample of the ground truth's configurations, and two that are shown whole: how far
 predicted event times and MATH wait are off, and what tracing costs. Kernels are compiled first, in
 parallel. ``--raw FILE`` keeps what the launches recorded, from which ``--read FILE`` makes the
-result anew, without a GPU.
+result anew, without a GPU. ``--plan FILE`` traces a plan's configurations (``kernels.bench``)
+instead: twins of ``bench.cluster_plan``, say.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rich.progress import Progress
 from bench.evidence import begin, crew_parser_of, record
 from bench.files import write
 from bench.trace_raw import Raw, load, save
-from bench.trace_sample import Traced, chosen
+from bench.trace_sample import Traced, chosen, planned
 from bench.trace_summary import result_of, row_of
 from kernels.bench import compile_variant, precompile
 from kernels.process import Outcome, OutcomeKind
@@ -86,16 +87,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = crew_parser_of("gpu_trace", __doc__, workers=1)
     parser.add_argument("truth", type=Path, nargs="?", help="the ground truth's table")
     parser.add_argument("--sample", type=int, default=SAMPLE, help="configurations (%(default)s)")
+    parser.add_argument("--plan", type=Path, help="trace a plan's configurations instead")
     parser.add_argument("--raw", type=Path, help="keep the launches' records there (.npz)")
     parser.add_argument("--read", type=Path, help="no GPU: make the result of such a file")
     early = parser.parse_args(arguments)
     if early.read is not None:
         return _again(parser, early)
-    if early.truth is None:
-        parser.error("the ground truth's table, or --read, is needed")
+    if (early.truth is None) == (early.plan is None):
+        parser.error("one of the ground truth's table, --plan and --read is needed")
     options, facts, device = begin(parser, arguments)
     try:
-        wanted = chosen(options.truth, device, options.sample, options.seed)
+        wanted = (
+            planned(options.plan, device)
+            if options.plan is not None
+            else chosen(options.truth, device, options.sample, options.seed)
+        )
     except InvalidInput as error:
         parser.error(str(error))
     tasks = list(dict.fromkeys(traced.task for traced in wanted))

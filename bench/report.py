@@ -14,7 +14,7 @@ from typing import Any
 from bench.ablation import NAME as ABLATION
 from bench.ablation import ablation_table
 from bench.accuracy_page import IMAGES as ACCURACY_IMAGES
-from bench.accuracy_page import accuracy_parts, draw_accuracy, read_accuracy
+from bench.accuracy_page import accuracy_line, accuracy_parts, draw_accuracy, read_accuracy
 from bench.evidence_page import evidence_part, read_evidence
 from bench.fused_page import draw_fused, fused_line, fused_part, read_fused
 from bench.losses_page import losses_part
@@ -40,6 +40,8 @@ from bench.records import (
     read_record,
     read_solver,
 )
+from bench.service_page import NAME as SERVICE
+from bench.service_page import service_part
 from bench.solver_page import solver_lines, solver_parts
 from bench.speed_page import (
     HOW_TO,
@@ -98,8 +100,9 @@ def _suite_line(name: str, rows: Sequence[Row]) -> str:
     return f"| {name} | {len(done)} of {len(rows)} | {' | '.join(cells)} |"
 
 
-def suite_table(picks: dict[str, dict[str, Any]]) -> str:
-    """One line a suite: passed, ratio to cuBLAS, prediction error."""
+def suite_table(picks: dict[str, dict[str, Any]], parts: bool = True) -> str:
+    """One line a suite: passed, ratio to cuBLAS, prediction error; ``parts`` of the LLM suite
+    too."""
     head = (
         "| picks on one H200 | passed | cuBLAS / ours, geomean | worst | best "
         "| prediction error, mean | worst |\n|---|---|---|---|---|---|---|"
@@ -111,7 +114,7 @@ def suite_table(picks: dict[str, dict[str, Any]]) -> str:
             continue
         rows = picks[suite]["rows"]
         lines.append(_suite_line(title, rows))
-        lines += _llm_lines(rows) if suite == "llm" else []
+        lines += _llm_lines(rows) if suite == "llm" and parts else []
     return "\n".join([head, *lines])
 
 
@@ -236,11 +239,26 @@ def draw(
 README_IMAGES = (
     "ratio_by_m.png",
     "roofline.png",
-    "ratio_to_cublas.png",
-    "predictions.png",
     *ACCURACY_IMAGES.values(),
     *(name for _, name in TIMELINES.values()),
 )
+ACROSS = 2
+"""Pictures beside one another."""
+
+
+def _gallery(drawn: dict[str, str], folder: str) -> str:
+    """Pictures as a table with their words above; empty where there is none."""
+    shown = list(drawn.items())
+    rows = [shown[first : first + ACROSS] for first in range(0, len(shown), ACROSS)]
+    lines = []
+    for row in rows:
+        cells = [
+            [words for words, _ in row],
+            [f"![{words}]({folder}/{name})" for words, name in row],
+        ]
+        filled = [" | ".join([*line, *[""] * (ACROSS - len(line))]) for line in cells]
+        lines.append(f"| {filled[0]} |\n|{'---|' * ACROSS}\n| {filled[1]} |")
+    return "\n\n".join(lines)
 
 
 def _shown(drawn: dict[str, str], folder: str) -> list[str]:
@@ -292,6 +310,7 @@ def make(
         trace_part(trace),
         fused_part(divided, why_not, _shown(fused_drawn, "img")),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
+        service_part(read_record(results / DEVICE / f"{SERVICE}.json")),
         *solver_parts(results),
         HOW_TO,
     ]
@@ -304,16 +323,16 @@ def make(
     before, rest = readme.read_text("utf-8").split(START)
     _, after = rest.split(END)
     shown = {words: name for words, name in drawn.items() if name in README_IMAGES}
-    inside = "\n\n".join(
-        [
-            *notes,
-            *figures,
-            *accuracy_parts(truth, why, "docs/"),
-            trace_line(trace, "docs/"),
-            fused_line(divided, why_not, "docs/"),
-            *_shown(shown, "docs/img"),
-        ]
-    )
+    brief = [
+        *notes,
+        suite_table(picks, parts=False),
+        _gallery(shown, "docs/img"),
+        accuracy_line(truth, why, "docs/"),
+        *(f"**The proof.** {line}" for line in solver_lines(results)[:1]),
+        trace_line(trace, "docs/"),
+        fused_line(divided, why_not, "docs/"),
+    ]
+    inside = "\n\n".join(part for part in brief if part)
     readme.write_text(f"{before}{START}\n\n{inside}\n\n{END}{after}", "utf-8")
 
 

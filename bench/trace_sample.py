@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.bench_plan import read_plan
 from kernels.launch_plan import plan_launch
 from kernels.protocol import TRACE
 from kernels.trace_launch import TraceTask
@@ -31,12 +32,12 @@ SHOWN_ITERATIONS = (32, 1024)
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A configuration to trace: ``role`` is ``sample``, or ``math`` or ``loads`` for the timelines
-    that are shown; ``measured_us`` is the ground truth's median."""
+    that are shown; ``measured_us`` is the ground truth's median, None where a plan is traced."""
 
     role: str
     suite: str
     task: TraceTask
-    measured_us: float
+    measured_us: float | None
 
     def to_dict(self) -> dict[str, Any]:
         """What a record's row says of it."""
@@ -62,6 +63,22 @@ def chosen(path: Path, device: DeviceProfile, count: int, seed: int) -> list[Tra
     if len(sample) < count:
         raise InvalidInput("sample", f"{path} has {len(sample)} problems to trace, not {count}")
     return [*shown(groups, device), *sample]
+
+
+def planned(path: Path, device: DeviceProfile) -> list[Traced]:
+    """The rows of a plan of ``kernels.bench``, whatever their role, each configuration once.
+
+    Raises InvalidInput for a file that is no plan, or a row that no kernel of the device runs.
+    """
+    found: dict[TraceTask, Traced] = {}
+    for row in read_plan(path).rows:
+        try:
+            check(row.config, row.problem, device)
+        except IllegalConfig as error:
+            raise InvalidInput("plan", f"{path}: {error}") from error
+        task = TraceTask(row.problem, row.config, device.name, TRACE.with_cache(row.cache))
+        found.setdefault(task, Traced("sample", row.suite, task, None))
+    return list(found.values())
 
 
 def _sample(

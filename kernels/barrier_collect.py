@@ -18,9 +18,10 @@ _LANE_BITS = 1 << np.arange(WARP, dtype=np.int64)
 
 
 class Collector:
-    """Each warp's steps so far."""
+    """Each warp's steps so far. Accesses of the kinds ``merged`` that are equal are one step."""
 
-    def __init__(self, warps: int) -> None:
+    def __init__(self, warps: int, merged: tuple[type[Op], ...] = MERGED) -> None:
+        self._merged = merged
         self._steps: list[list[Step]] = [[] for _ in range(warps)]
 
     def programs(self) -> list[Program]:
@@ -30,9 +31,9 @@ class Collector:
     def add(self, warp: int, op: Op, lanes: int) -> None:
         """Add a step; a plain access to what its warp accesses already is part of that."""
         steps = self._steps[warp]
-        if isinstance(op, MERGED):
+        if isinstance(op, self._merged):
             for at in range(len(steps) - 1, -1, -1):
-                if not isinstance(steps[at].op, MERGED):
+                if not isinstance(steps[at].op, self._merged):
                     break
                 if steps[at].op == op:
                     steps[at] = Step(op, steps[at].lanes | lanes)

@@ -115,6 +115,8 @@ class BarrierObserver:
         if opcode.startswith("wgmma.mma_async"):
             self._products.issue(event)
             return None
+        if opcode not in self._handlers:
+            raise PtxError(f"{event.instruction}: is no step of this kernel")
         return self._handlers[opcode](event)
 
     def finish(self) -> list[Program]:

@@ -108,6 +108,8 @@ def _operations() -> dict[str, Operation]:
         add(f"mad.lo.{kind}", (plain, plain, plain), kind, lambda a, b, c: a * b + c)
         add(f"min.{kind}", (kind, kind), kind, np.minimum)
         add(f"max.{kind}", (kind, kind), kind, np.maximum)
+        if kind[0] == "s":
+            add(f"neg.{kind}", (plain,), kind, np.negative)
         add(f"shr.{kind}", (kind, "u32"), kind, _shift_right)
         for name, compare in (
             ("eq", np.equal),
@@ -127,6 +129,9 @@ def _operations() -> dict[str, Operation]:
         for to_sign in "su":
             add(f"cvt.{to_sign}64.{kind}", (kind,), f"{to_sign}64", _same)
             add(f"cvt.{to_sign}32.{wide}", (wide,), f"{to_sign}32", _same)
+    for kind in ("b16", "b32", "b64"):
+        add(f"setp.eq.{kind}", (kind, kind), "pred", np.equal)
+        add(f"setp.ne.{kind}", (kind, kind), "pred", np.not_equal)
     for kind in ("b32", "b64", "pred"):
         add(f"and.{kind}", (kind, kind), kind, np.bitwise_and)
         add(f"or.{kind}", (kind, kind), kind, np.bitwise_or)
@@ -139,6 +144,11 @@ def _operations() -> dict[str, Operation]:
             kind = f"{sign}{bits}"
             add(f"selp.{kind}", (kind, kind, "pred"), kind, lambda a, b, p: np.where(p != 0, a, b))
             add(f"mov.{kind}", (kind,), kind, _same)
+    for kind in ("s64", "u64"):
+        add(f"div.{kind}", (kind, kind), kind, _divide)
+        add(f"rem.{kind}", (kind, kind), kind, _remainder)
+    for name, compare in (("eq", np.equal), ("ne", np.not_equal)):
+        add(f"setp.{name}.s16", ("s16", "s16"), "pred", compare)
     for kind in ("u16", "b16"):
         add(f"mov.{kind}", (kind,), kind, _same)
     add("and.b16", ("b16", "b16"), "b16", np.bitwise_and)

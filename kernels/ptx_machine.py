@@ -8,9 +8,10 @@ here: values from memory are opaque unless the observer supplies them.
 
 Opaque are floats (but for parameters and constants, which may be compared), whatever was loaded
 from memory, results of atomics and registers never written; an integer computed from an opaque
-one is opaque. A branch, a predicate or an operand of an event that is opaque is a PtxError, never a
-guess; so is an unknown instruction, even one that is never reached. What else is wrong with an
-instruction shows when it is reached.
+one is opaque, and so is what a branch with an opaque predicate leaves out or not, where that is
+arithmetic alone. Any other branch, predicate or operand of an event that is opaque is a PtxError,
+never a guess; so is an unknown instruction, even one that is never reached. What else is wrong
+with an instruction shows when it is reached.
 
 An instruction for whole warps (``.sync``) runs once all 32 lanes of a warp are at it; where some
 never come it is a PtxError.
@@ -31,15 +32,13 @@ from kernels.ptx_events import (
     FLOATS,
     LOAD_PARAMETER,
     MAP_TO_CTA,
-    MMA,
-    OBSERVED,
     POLICIES,
-    PRODUCT,
     TRY_WAIT,
     Event,
     Observed,
     Observer,
     is_known,
+    observed,
 )
 from kernels.ptx_parser import (
     Entry,
@@ -71,12 +70,14 @@ _Step = Callable[[Lanes], None]
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """An instruction made ready: a branch has a ``target``, an exit no ``step``."""
+    """An instruction made ready: a branch has a ``target``, an exit no ``step``. ``written`` are
+    the registers that a branch leaves out where all that it skips is arithmetic, else None."""
 
     instruction: Instruction
     step: _Step | None
     target: int | None = None
     whole_warp: bool = False
+    written: tuple[int, ...] | None = None
 
 
 class Machine:
@@ -103,6 +104,10 @@ class Machine:
     def parameter_address(self, index: int) -> int:
         """The generic address of a parameter."""
         return self._registers.parameter_address(index)
+
+    def is_variable(self, address: int) -> bool:
+        """Whether a generic address is one of an array of the module's own."""
+        return self._registers.is_variable(address)
 
     def run(self) -> None:
         """Run every thread to its exit. Raises PtxError."""
@@ -159,13 +164,35 @@ class Machine:
             return lanes
         values, known = self._registers.row(guard)
         if not known[lanes].all():
-            raise PtxError(f"{decoded.instruction}: its predicate depends on an opaque value")
-        active: Lanes = lanes & (values != int(decoded.instruction.negated))
+            self._skip(decoded, lanes & ~known)
+        active: Lanes = lanes & (~known | (values != int(decoded.instruction.negated)))
         if decoded.whole_warp:
             by_warp = active.reshape(-1, WARP)
             if (by_warp.any(axis=1) != by_warp.all(axis=1)).any():
                 raise PtxError(f"{decoded.instruction}: its predicate differs within a warp")
         return active
+
+    def _skip(self, decoded: _Decoded, lanes: Lanes) -> None:
+        """Threads in which the predicate of a branch over arithmetic alone is opaque: all that they
+        skip, or would have done, is opaque after it."""
+        if decoded.written is None:
+            raise PtxError(f"{decoded.instruction}: its predicate depends on an opaque value")
+        self._registers.forget(list(decoded.written), lanes)
+
+    def _written(self, start: int, end: int) -> tuple[int, ...] | None:
+        """Registers that the instructions of a stretch write; None where some do more."""
+        written: list[int] = []
+        if end < start:
+            return None
+        for instruction in self._entry.instructions[start:end]:
+            first = instruction.operands[0] if instruction.operands else None
+            items = first.items if isinstance(first, Vector) else (first,)
+            registers = [item for item in items if isinstance(item, Register)]
+            plain = instruction.opcode in OPERATIONS or instruction.opcode in FLOATS
+            if not plain or len(registers) != len(items):
+                return None
+            written += [register.index for register in registers]
+        return tuple(written)
 
     # ---- decoding
 
@@ -179,7 +206,8 @@ class Machine:
         if opcode in ("bra", "bra.uni"):
             (label,) = instruction.operands
             assert isinstance(label, Symbol)
-            return _Decoded(instruction, None, self._entry.labels[label.name])
+            target = self._entry.labels[label.name]
+            return _Decoded(instruction, None, target, written=self._written(at + 1, target))
         if opcode == "ret":
             return _Decoded(instruction, None)
         if opcode == "mov.b32" and isinstance(instruction.operands[0], Vector):
@@ -202,13 +230,14 @@ class Machine:
             return _Decoded(instruction, self._elect(instruction), None, True)
         if opcode == "shfl.sync.idx.b32":
             return _Decoded(instruction, self._broadcast(instruction), None, True)
+        if opcode == "shfl.sync.bfly.b32":
+            return _Decoded(instruction, self._exchange(instruction), None, True)
         if opcode == MAP_TO_CTA:
             return _Decoded(instruction, self._map_to_cta(instruction))
         if opcode == "trap":
             return _Decoded(instruction, _trap(instruction))
-        observed = PRODUCT if MMA.fullmatch(opcode) else OBSERVED[opcode]
-        step = self._observed(instruction, observed)
-        return _Decoded(instruction, step, None, observed.whole_warp)
+        spec = observed(opcode)
+        return _Decoded(instruction, self._observed(instruction, spec), None, spec.whole_warp)
 
     def _arithmetic(self, instruction: Instruction, operation: Operation) -> _Step:
         operands = instruction.operands[1:]
@@ -256,12 +285,17 @@ class Machine:
     def _load_parameter(self, instruction: Instruction) -> _Step:
         shape = LOAD_PARAMETER.fullmatch(instruction.opcode)
         assert shape is not None
-        bits, count = int(shape["bits"] or 32), int(shape["count"] or 1)
+        bits, count = int(shape["bits"] or shape["narrow"] or 32), int(shape["count"] or 1)
+        wider = shape["kind"][0] == "u"  # which a larger register takes with zeros
         first, memory = instruction.operands
         items = first.items if isinstance(first, Vector) else (first,)
         floats = shape["kind"] == "f32"
         registers = [
-            d for d in items if isinstance(d, Register) and (d.bits, d.is_float) == (bits, floats)
+            d
+            for d in items
+            if isinstance(d, Register)
+            and d.is_float == floats
+            and (d.bits == bits or (wider and d.bits > bits))
         ]
         if not isinstance(memory, Memory) or not len(items) == len(registers) == count:
             raise PtxError(f"{instruction}: not understood")
@@ -309,6 +343,21 @@ class Machine:
             )
             if in_range is not None:
                 self._registers.write(in_range, 1, lanes)
+
+        return step
+
+    def _exchange(self, instruction: Instruction) -> _Step:
+        """A shuffle between the lanes of a whole warp, of values that stay opaque."""
+        pair, _, _, _, mask = instruction.operands
+        if not isinstance(pair, Pair) or pair.first is None:
+            raise PtxError(f"{instruction}: unknown destination")
+        (read,) = self._registers.inputs(instruction, mask)
+        forget = self._opaque([item for item in (pair.first, pair.second) if item is not None])
+
+        def step(lanes: Lanes) -> None:
+            if (read(lanes)[lanes] != 0xFFFFFFFF).any():
+                raise PtxError(f"{instruction}: only whole warps are understood")
+            forget(lanes)
 
         return step
 

@@ -111,7 +111,8 @@ class Parameter:
 class Entry:
     """A kernel: ``labels`` maps each to the index of the instruction it stands before.
 
-    ``shared`` names the dynamic shared memory, ``registers`` counts all that are declared.
+    ``shared`` names the dynamic shared memory, ``registers`` counts all that are declared;
+    ``variables`` are names and bytes of arrays in global memory.
     """
 
     name: str
@@ -121,11 +122,13 @@ class Entry:
     instructions: tuple[Instruction, ...]
     labels: dict[str, int]
     registers: int
+    variables: dict[str, int]
 
 
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)\s*\(([^)]*)\)([^{]*)\{")
 _PARAMETER = re.compile(r"\.param\s+\.align\s+(\d+)\s+\.b8\s+(\w+)\[(\d+)\]")
 _DYNAMIC = re.compile(r"\.extern\s+\.shared\s+\.align\s+(\d+)\s+\.b8\s+(\w+)\[\]\s*;")
+_VARIABLE = re.compile(r"^\.global\s+\.align\s+\d+\s+\.b8\s+(\w+)\[(\d+)\]", re.MULTILINE)
 _LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 _REG = re.compile(r"\.reg\s+\.(\w+)\s+(.+)", re.DOTALL)
 _DECLARED = re.compile(r"([%$\w]+)(?:<(\d+)>)?")
@@ -167,7 +170,9 @@ def parse(text: str) -> Entry:
     )
     if len(parameters) != entry[2].count(".param"):
         raise PtxError(f"parameters are not understood: {' '.join(entry[2].split())}")
-    body = _Body({p.name for p in parameters} | {dynamic[0][2]})
+    found = _VARIABLE.findall(text[: entry.start()])
+    variables = {name: int(size) for name, size in found}
+    body = _Body({p.name for p in parameters} | {dynamic[0][2]} | set(variables))
     rest = body.read(text[entry.end() :], 1 + text.count("\n", 0, entry.end()))
     if rest.strip():
         raise PtxError(f"PTX goes on after the entry: {rest.strip()[:60]}")
@@ -184,6 +189,7 @@ def parse(text: str) -> Entry:
         tuple(body.instructions),
         body.labels,
         body.registers,
+        variables,
     )
 
 

@@ -29,6 +29,8 @@ from kernels.ptx_parser import (
 WARP = 32
 SHARED_BASE = 1024  # where Hopper's dynamic shared memory starts; not 0, so that a lost base shows
 PARAMETER_BASE = 1 << 40
+VARIABLE_BASE = 1 << 45
+VARIABLE_ALIGN = 256
 CTA_WINDOW = 1 << 24  # a cluster's shared memory: rank r's begins at (r + 1) windows
 
 Lanes = npt.NDArray[np.bool_]
@@ -82,14 +84,19 @@ class Registers:
             "%cluster_nctaid.x": constant(launch.cluster),
             "%dynamic_smem_size": constant(launch.smem_bytes),
         }
-        self._parameters: dict[str, int] = {}
+        self._addresses: dict[str, int] = {}
         at = PARAMETER_BASE
         for parameter, argument in zip(entry.parameters, launch.arguments, strict=True):
             if argument is not None and len(argument) != parameter.size:
                 raise PtxError(f"{parameter.name} takes {parameter.size} bytes")
             at = -(-at // parameter.align) * parameter.align
-            self._parameters[parameter.name] = at
+            self._addresses[parameter.name] = at
             at += parameter.size
+
+        at = VARIABLE_BASE
+        for name, size in entry.variables.items():
+            self._addresses[name] = at
+            at += -(-size // VARIABLE_ALIGN) * VARIABLE_ALIGN
 
     def row(self, register: Register) -> tuple[Values, Lanes]:
         """A register's values and whether they are known."""
@@ -127,8 +134,8 @@ class Registers:
                 return self._special[name], always
             case Symbol(name) if bits == 32 and name == self._entry.shared:
                 return constant(SHARED_BASE), always
-            case Symbol(name) if bits == 64 and name in self._parameters:
-                return constant(self._parameters[name]), always
+            case Symbol(name) if bits == 64 and name in self._addresses:
+                return constant(self._addresses[name]), always
         raise PtxError(f"{instruction}: an operand of type {kind} is not understood: {operand}")
 
     def inputs(self, instruction: Instruction, operand: Operand) -> list[Callable[[Lanes], Values]]:
@@ -169,12 +176,19 @@ class Registers:
 
     def parameter_address(self, index: int) -> int:
         """The generic address of a parameter."""
-        return self._parameters[self._entry.parameters[index].name]
+        return self._addresses[self._entry.parameters[index].name]
+
+    def is_variable(self, address: int) -> bool:
+        """Whether an address is one of an array in global memory."""
+        return any(
+            0 <= address - self._addresses[name] < size
+            for name, size in self._entry.variables.items()
+        )
 
     def parameter_value(self, instruction: Instruction, address: int, size: int) -> Any:
         """The ``size`` bytes at a parameter address, or PtxError."""
         for parameter, argument in zip(self._entry.parameters, self._launch.arguments, strict=True):
-            offset = address - self._parameters[parameter.name]
+            offset = address - self._addresses[parameter.name]
             if argument is not None and 0 <= offset <= parameter.size - size and not offset % size:
                 return np.uint64(int.from_bytes(argument[offset : offset + size], "little"))
         raise PtxError(f"{instruction}: reads what is no known parameter")

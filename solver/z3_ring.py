@@ -27,22 +27,13 @@ that the one before has ended means, by induction over launches, that all before
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import z3
 
-from solver.errors import ProofError
 from solver.ring.program import Ring
-
-
-@dataclass(frozen=True, slots=True)
-class Lemma:
-    """One statement that Z3 proved, in words."""
-
-    name: str
-    words: str
+from solver.z3_induction import Lemma, Step, prove
 
 
 class _Slot:
@@ -104,16 +95,6 @@ class _Slot:
         return z3.And(*parts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A step of one warp: when it can be taken, what must hold then, and what it changes."""
-
-    name: str
-    guard: z3.BoolRef
-    safe: z3.BoolRef
-    after: dict[Any, Any]
-
-
 def prove_ring(ring: Ring) -> tuple[Lemma, ...]:
     """Prove the protocol for a ring's warps, whatever the number of iterations and units.
 
@@ -130,13 +111,10 @@ def _prove_slot(context: z3.Context, ring: Ring) -> Iterator[Lemma]:
     now = _Slot(context, ring)
     invariant = now.invariant()
     start = z3.And(*(counter == 0 for counter in now.all()))
-    _prove(context, "start", z3.Implies(start, invariant))
+    prove(context, "start", z3.Implies(start, invariant))
     yield Lemma("start", "the invariant holds before the first step")
     for step in (*_dma_steps(now, ring), *_math_steps(now, ring)):
-        can = z3.And(invariant, step.guard)
-        _prove(context, f"{step.name}, safe", z3.Implies(can, step.safe))
-        moved = z3.substitute(invariant, *step.after.items())
-        _prove(context, f"{step.name}, kept", z3.Implies(can, moved))
+        step.prove(context, invariant)
     yield Lemma("waits", "no wait passes on another phase than the one it means")
     yield Lemma("arrivals", "no warp arrives twice in one phase of a barrier")
     yield Lemma("bytes", "a copy lands in the phase it belongs to, in every CTA it fills")
@@ -144,26 +122,26 @@ def _prove_slot(context: z3.Context, ring: Ring) -> Iterator[Lemma]:
     yield Lemma("reads", "a slot is read only with all loads of its visit landed, none of the next")
 
 
-def _dma_steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
+def _dma_steps(now: _Slot, ring: Ring) -> Iterator[Step]:
     """Every step of the DMA warps of CTA 0; those of its peer are the same."""
     for warp in (w for w in now.dma if w[0] == 0):
         waited, announced, started = (of[warp] for of in (now.waited, now.announced, now.started))
         full, empty = now.full[0], now.empty[0]
         # A wait passes while the phase that runs has another parity than the one waited for.
-        yield _Step(
+        yield Step(
             name=f"dma{warp[1]} waits",
             guard=z3.And(waited == started, empty % 2 != ring.freed_parity(waited)),
             safe=waited == empty,
             after={waited: waited + 1},
         )
-        yield _Step(
+        yield Step(
             name=f"dma{warp[1]} announces",
             guard=announced < waited,
             safe=announced == full,
             after={announced: announced + 1, full: _full_after(now, 0, announced)},
         )
         filled = [d for d in now.ctas if warp in now.landed[d]]
-        yield _Step(
+        yield Step(
             name=f"dma{warp[1]} loads",
             guard=started < announced,
             safe=z3.And(
@@ -176,7 +154,7 @@ def _dma_steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
         )
         for d in filled:
             landed = now.landed[d][warp]
-            yield _Step(
+            yield Step(
                 name=f"dma{warp[1]} lands in CTA {d}",
                 guard=landed < started,
                 safe=landed == now.full[d],
@@ -198,12 +176,12 @@ def _full_after(now: _Slot, cta: int, counted: Any) -> Any:
     return z3.If(ends, full + 1, full)
 
 
-def _math_steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
+def _math_steps(now: _Slot, ring: Ring) -> Iterator[Step]:
     """Every step of one MATH warp; all others' are the same."""
     me = (0, 0)
     read, full = now.read[me], now.full[0]
     freed_all = {d: now.freed[d][me] for d in now.ctas if me in now.freed[d]}
-    yield _Step(
+    yield Step(
         name="math reads",
         guard=z3.And(
             *(freed == read for freed in freed_all.values()), full % 2 != ring.filled_parity(read)
@@ -218,7 +196,7 @@ def _math_steps(now: _Slot, ring: Ring) -> Iterator[_Step]:
     for d, freed in freed_all.items():
         empty = now.empty[d]
         ends = z3.And(*(f == empty + 1 for w, f in now.freed[d].items() if w != me))
-        yield _Step(
+        yield Step(
             name=f"math frees in CTA {d}",
             guard=freed < read,
             safe=freed == empty,
@@ -259,7 +237,7 @@ def _prove_progress(context: z3.Context, ring: Ring) -> Lemma:
         *(z3.Or(stores[w], read[w] == total, *(n <= read[w] for n in sources[w[0]])) for w in math),
     ]
     unfinished = z3.Or(*(at < total for at in (*loaded.values(), *read.values())))
-    _prove(context, "progress", z3.Not(z3.And(*bounds, *stuck, unfinished)))
+    prove(context, "progress", z3.Not(z3.And(*bounds, *stuck, unfinished)))
     return Lemma("progress", f"a ring of more than {lag} slots always has a warp that can go on")
 
 
@@ -278,7 +256,7 @@ def prove_split() -> Lemma:
         lasts == z3.If(counted == splits, 1, 0),
     )
     fresh = z3.And(splits >= 2, counter == 0, counted == 0, lasts == 0)
-    _prove(context, "split-K, start", z3.Implies(fresh, invariant))
+    prove(context, "split-K, start", z3.Implies(fresh, invariant))
     last = splits - 1
     can = z3.And(invariant, counted < splits)
     is_last = counter == last
@@ -287,10 +265,10 @@ def prove_split() -> Lemma:
         counted: counted + 1,
         lasts: z3.If(is_last, lasts + 1, lasts),
     }
-    _prove(context, "split-K, safe", z3.Implies(can, is_last == (counted + 1 == splits)))
+    prove(context, "split-K, safe", z3.Implies(can, is_last == (counted + 1 == splits)))
     moved = z3.substitute(invariant, *after.items())
-    _prove(context, "split-K, kept", z3.Implies(can, moved))
-    _prove(context, "split-K, end", z3.Implies(z3.And(invariant, counted == splits), counter == 0))
+    prove(context, "split-K, kept", z3.Implies(can, moved))
+    prove(context, "split-K, end", z3.Implies(z3.And(invariant, counted == splits), counter == 0))
     return Lemma("split", "one CTA is the last of a tile, and all others have counted before it")
 
 
@@ -309,23 +287,8 @@ def prove_launches() -> Lemma:
         z3.Implies(waited, ended_before),
         z3.Implies(ended_before, z3.And(waited_before, launch - 1 != running)),
     )
-    _prove(context, "launches, start", z3.Implies(z3.And(rules, launch == 0), launch <= running))
+    prove(context, "launches, start", z3.Implies(z3.And(rules, launch == 0), launch <= running))
     before = z3.Implies(waited_before, launch - 1 <= running)
     after = z3.Implies(waited, launch <= running)
-    _prove(context, "launches, kept", z3.Implies(z3.And(rules, launch > 0, before), after))
+    prove(context, "launches, kept", z3.Implies(z3.And(rules, launch > 0, before), after))
     return Lemma("launches", "a launch touches memory after all launches before it have ended")
-
-
-def _prove(context: z3.Context, name: str, claim: z3.BoolRef) -> None:
-    solver = z3.Solver(ctx=context)
-    solver.add(z3.Not(claim))
-    verdict = solver.check()
-    if verdict == z3.sat:
-        raise ProofError(f"ring protocol: {name} does not hold: {_state(solver.model())}")
-    if verdict != z3.unsat:
-        raise ProofError(f"ring protocol: {name}: Z3 could not decide")
-
-
-def _state(model: z3.ModelRef) -> str:
-    names: Sequence[str] = sorted(f"{d.name()} = {model[d]}" for d in model.decls())
-    return ", ".join(names)

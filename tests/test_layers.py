@@ -53,7 +53,18 @@ def test_z3_is_imported_where_a_modules_name_says_so() -> None:
         if "z3" in imports(path)
     ]
     assert set(users) == {
-        f"solver/z3_{name}.py" for name in ("algebra", "events", "ground", "questions", "ring")
+        f"solver/z3_{name}.py"
+        for name in (
+            "algebra",
+            "events",
+            "ground",
+            "induction",
+            "questions",
+            "ring",
+            "stream",
+            "stream_handover",
+            "stream_slot",
+        )
     }
 
 

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from app.cli import bench_accuracy, bench_fused, bench_solver
 from app.cli.arguments import add_device, add_json, bounded
 from app.cli.bench_accuracy import add_results
@@ -17,12 +19,13 @@ from app.host import detect_host
 from app.plan import make_plan
 from kernels.table import bench_compile
 from solver.errors import InvalidInput
-from solver.families import sm90_gemm
+from solver.families import norm_activation, sm90_gemm
 from solver.problem import CACHES
 from solver.question import TOP_K_MAX
 from solver.suites import load_suite
 
 FAMILIES = (sm90_gemm.NAME,)
+PROTOCOLS = [sm90_gemm.NAME, norm_activation.NAME]
 DOES_NOT_COUNT = ("failed", "spilled", "smem_mismatch", "register_mismatch")
 
 
@@ -45,10 +48,19 @@ def add_commands(commands: Any) -> None:
     compile_.set_defaults(run=compile_command)
 
     protocol_ = kinds.add_parser(
-        "protocol", help="read the ring's protocol off the kernels and prove it"
+        "protocol", help="read the rings' protocols off the kernels and prove them"
+    )
+    protocol_.add_argument(
+        "--family", choices=PROTOCOLS, help=f"one of {', '.join(PROTOCOLS)}; both"
     )
     protocol_.add_argument(
         "--sample", type=bounded("sample", 1, 10**6), metavar="N", help="a sample of keys; all"
+    )
+    protocol_.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE",
+        help="the kernels of a plan of `python -m bench.norm_grid`, with --family norm_activation",
     )
     protocol_.add_argument("--seed", type=bounded("seed", 0, 2**31 - 1), default=0, metavar="N")
     add_json(protocol_)
@@ -89,15 +101,30 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
 
 def protocol(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench protocol``; exits 1 where a kernel does otherwise than is proved."""
-    from app.protocol import check_protocol  # here: it imports Z3
+    from app.norm_protocol import check_norm_protocol  # here: they import Z3
+    from app.protocol import check_protocol
 
-    with session.progress("reading kernels") as bar:
-        result = check_protocol(arguments.sample, arguments.seed, bar)
-    shown = {
-        name: len(value) if isinstance(value, list) else value for name, value in result.items()
-    }
-    session.emit(result, lambda console: show_record(console, "protocol", shown))
-    return NEGATIVE if result["mismatches"] or result["faults"] else OK
+    families = [arguments.family] if arguments.family else PROTOCOLS
+    if arguments.plan is not None and families != [norm_activation.NAME]:
+        raise InvalidInput("plan", f"goes with --family {norm_activation.NAME}")
+    results: dict[str, dict[str, Any]] = {}
+    for family in families:
+        with session.progress(f"reading {family}") as bar:
+            if family == norm_activation.NAME:
+                results[family] = check_norm_protocol(
+                    arguments.sample, arguments.seed, bar, arguments.plan
+                )
+            else:
+                results[family] = check_protocol(arguments.sample, arguments.seed, bar)
+
+    def show(console: Console) -> None:
+        for family, result in results.items():
+            shown = {n: len(v) if isinstance(v, list) else v for n, v in result.items()}
+            show_record(console, f"protocol of {family}", shown)
+
+    session.emit(results, show)
+    wrong = any(result["mismatches"] or result["faults"] for result in results.values())
+    return NEGATIVE if wrong else OK
 
 
 def plan(arguments: argparse.Namespace, session: Session) -> int:

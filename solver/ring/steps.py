@@ -20,6 +20,11 @@ ALL = (1 << 32) - 1
 class Op:
     """One operation."""
 
+    @property
+    def words(self) -> str:
+        """The operation in words, of those that are not known here (``stream_steps``)."""
+        raise TypeError(f"no operation of a barrier program: {self}")
+
 
 @dataclass(frozen=True, slots=True)
 class Init(Op):
@@ -318,4 +323,4 @@ def _words(op: Op) -> str:
             return "write the flag"
         case LoadFlag(last):
             return f"read the flag: {'last' if last else 'not last'}"
-    raise TypeError(f"no operation of a barrier program: {op}")
+    return op.words

@@ -86,8 +86,9 @@ def test_random_constraint_sets_are_held_against_brute_force(
 
 
 def test_the_protocol_is_read_off_kernels_and_proved(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "protocol", "--sample", "2", "--seed", "3", "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
+    words = ["bench", "protocol", "--family", "sm90_gemm", "--sample", "2", "--seed", "3", "--json"]
+    assert main(words) == 0
+    body = json.loads(capsys.readouterr().out)["sm90_gemm"]
     assert body["keys"] == 2
     assert body["launches"] == 9 * (2 - body["alike"] - body["no_room"])
     assert body["ctas"] > body["launches"]
@@ -97,6 +98,46 @@ def test_the_protocol_is_read_off_kernels_and_proved(capsys: pytest.CaptureFixtu
     assert body["epilogues"] >= 6
     assert body["lemmas"] == 7 * body["rings"] + 2
     assert body["states"] > 100
+
+
+def test_the_protocols_of_both_families_are_read_and_proved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["bench", "protocol", "--sample", "1", "--seed", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "protocol of sm90_gemm" in shown
+    assert "protocol of norm_activation" in shown
+
+
+def test_norm_activations_protocol_is_read_off_a_plans_kernels(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    problem = {"rows": 64, "width": 256}
+    ring = {"consumers": 2, "copies": "vector", "depth": 2, "chunk_bytes": 2048}
+    named = {"kind": "specialised", "producers": 1, "barrier": "named", **ring}
+    configs = [
+        {"kind": "plain", "consumers": 4, "hold": "reload"},
+        {"kind": "strong", "consumers": 4, "team": 2},
+        named,
+        named | {"depth": 3},
+    ]
+    plan.write_text(json.dumps({"cells": [{"problem": problem, "config": c} for c in configs]}))
+    words = ["bench", "protocol", "--family", "norm_activation", "--plan", str(plan), "--json"]
+    assert main(words) == 0
+    body = json.loads(capsys.readouterr().out)["norm_activation"]
+    assert (body["keys"], body["meet_nobody"]) == (3, 1)  # depths are launches of one kernel
+    assert body["mismatches"] == body["faults"] == []
+    assert body["launches_with"]["named_barriers"] >= 3
+    assert body["launches_with"]["alike_warps"] >= 2
+    assert (body["blocks"], body["instances"]) == (2, 2)
+    assert body["lemmas"] == 8 + 2
+    assert body["states"] > 50
+
+
+def test_a_plan_of_norm_cells_goes_with_its_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "protocol", "--plan", "plan.json", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["errors"][0]["field"] == "plan"
 
 
 @pytest.mark.parametrize("words", [["solve", "--check"], ["constraints", "--sets", "1"]])

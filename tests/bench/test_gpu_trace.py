@@ -19,7 +19,7 @@ from bench.records import DEVICE, RESULTS
 from bench.report import PAGE, README
 from bench.trace_page import TIMELINES, draw_traces, trace_line, trace_part
 from bench.trace_raw import load, save
-from bench.trace_sample import LONGEST_US, SHOWN_ITERATIONS, Traced, chosen
+from bench.trace_sample import LONGEST_US, SHOWN_ITERATIONS, Traced, chosen, planned
 from bench.trace_summary import result_of, row_of
 from kernels.errors import GpuAbsent
 from kernels.launch_plan import plan_launch
@@ -202,7 +202,29 @@ def test_without_a_gpu_nothing_is_traced_and_it_exits_3(
     with pytest.raises(SystemExit) as ended:
         gpu_trace.main(arguments(tmp_path))
     assert ended.value.code == 2
-    assert "--read, is needed" in capsys.readouterr().err
+    assert "one of the ground truth's table, --plan and --read is needed" in capsys.readouterr().err
+
+
+def test_a_plans_rows_are_traced_once_each(tmp_path: Path) -> None:
+    config = Config("sm90_gemm", 64, 64, 64, 4).to_dict()
+    rows = [
+        {"role": role, "cache": cache, "m": 64, "n": 64, "k": k, "config": config}
+        for role, cache, k in (
+            *(("sample", "cold", 512), ("pick", "cold", 512)),
+            *(("sample", "warm", 512), ("sample", "cold", 1024)),
+        )
+    ]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"suite": "twins", "rows": rows}), "utf-8")
+    found = planned(path, H200)
+    assert [(t.task.problem.k, t.task.protocol.cache) for t in found] == [
+        *((512, "cold"), (512, "warm"), (1024, "cold")),
+    ]
+    assert {(t.role, t.suite, t.measured_us) for t in found} == {("sample", "twins", None)}
+    rows[0]["config"] = config | {"stages": 13}
+    path.write_text(json.dumps({"suite": "twins", "rows": rows}), "utf-8")
+    with pytest.raises(InvalidInput, match=r"plan\.json.*stages"):
+        planned(path, H200)
 
 
 def test_a_run_compiles_both_builds_traces_all_and_keeps_what_was_recorded(

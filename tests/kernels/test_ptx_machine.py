@@ -470,7 +470,7 @@ MMA = (
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("setp.eq.s32 %p1, %r1, 0; @%p1 bra $END; $END:", "predicate depends on an opaque value"),
+        (f"setp.eq.s32 %p1, %r1, 0; @%p1 bra $END; {SHOW} $END:", "predicate depends on an opaque"),
         ("@%p1 bar.sync 0;", "predicate depends on an opaque value"),
         ("bar.sync %r1;", "depends on an opaque value"),
         (
@@ -520,6 +520,35 @@ def test_what_can_not_be_told_is_an_error(
     monkeypatch.setattr(ptx_machine, "STEPS_MAX", 1000)
     with pytest.raises(PtxError, match=words):
         run(START + body)
+
+
+def test_a_branch_over_arithmetic_by_an_opaque_predicate_leaves_what_it_skips_opaque() -> None:
+    body = """setp.lt.f32 %p1, %f1, 0f00000000; mov.u32 %r1, 5; mov.u32 %r2, 7;
+        @%p1 bra $L; mov.u32 %r1, 6; add.f32 %f2, %f1, %f1; $L: bar.sync USED;"""
+    assert run(body.replace("USED", "%r2")) == [("bar.sync", list(range(32)), [7])]
+    with pytest.raises(PtxError, match="depends on an opaque value"):
+        run(body.replace("USED", "%r1"))
+    with pytest.raises(PtxError, match="predicate depends on an opaque value"):
+        run(body.replace("USED", "%r2").replace("add.f32 %f2, %f1, %f1;", SHOW))
+
+
+def test_values_exchanged_between_lanes_stay_opaque() -> None:
+    shuffle = "mov.u32 %r3, 1; mov.u32 %r4, 31; mov.u32 %r5, MASK; mov.u32 %r6, 0;"
+    shuffle += "shfl.sync.bfly.b32 %r6|%p2, %r6, %r3, %r4, %r5;"
+    assert run(shuffle.replace("MASK", "-1") + SHOW)
+    with pytest.raises(PtxError, match="depends on an opaque value"):
+        run(shuffle.replace("MASK", "-1") + "bar.sync %r6;")
+    with pytest.raises(PtxError, match="only whole warps"):
+        run(shuffle.replace("MASK", "65535"))
+
+
+def test_parameters_fill_wider_registers_with_zeros() -> None:
+    args = bytes([200, 1, 2, 255, *range(20)])
+    body = """mov.b64 %rd1, args; ld.param.u8 %rs1, [%rd1]; ld.param.u32 %rd2, [%rd1];
+        mul.wide.u16 %r1, %rs1, %rs1; div.s64 %rd3, %rd2, 2; cvt.u32.u64 %r2, %rd3;
+        bar.arrive %r1, %r2;"""
+    value = int.from_bytes(args[:4], "little")
+    assert run(body, args=args) == [("bar.arrive", list(range(32)), [200 * 200, value // 2])]
 
 
 def test_an_error_names_its_line() -> None:

@@ -1,0 +1,48 @@
+"""The plan that tells what clusters cost: twins that differ in little, none of them held out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections import Counter
+
+from app.recorded import results_folder
+from bench import cluster_plan
+from kernels.bench_plan import parse_plan
+from solver.device import load_profile
+from solver.families.sm90_gemm_legality import check
+from solver.problem import Problem
+from solver.split import is_held_out
+
+H200 = load_profile("h200")
+
+
+def test_nothing_that_is_held_out_is_planned() -> None:
+    planned = cluster_plan.problems()
+    assert len(planned) > 40
+    assert len(set(planned)) == len(planned)
+    assert not any(is_held_out(p.m, p.n, p.k) for p in planned)
+
+
+def test_a_tile_comes_with_and_without_a_cluster() -> None:
+    problem = Problem(1024, 1024, 2048)
+    chosen = cluster_plan.twins(problem, H200, random.Random(1))
+    assert len(set(chosen)) == len(chosen)
+    for config in chosen:
+        check(config, problem, H200)
+    tiles = Counter((c.tile_m, c.tile_n, c.split_k, c.tile_k) for c in chosen)
+    forms = {(c.tile_m, c.tile_n, c.split_k, c.tile_k, c.cluster_m, c.cluster_n) for c in chosen}
+    assert len(forms) == len(chosen)
+    assert sum(count > 1 for count in tiles.values()) >= 3
+
+
+def test_the_recorded_rows_are_a_plan_s() -> None:
+    path = results_folder("h200") / "calibration_clusters.json.gz"
+    record = json.loads(gzip.decompress(path.read_bytes()))
+    assert record["complete"]
+    assert record["measured"] == record["planned"] == len(record["rows"])
+    names = {"suite", "cache", "role", "m", "n", "k", "config"}
+    rows = [{name: row[name] for name in names} for row in record["rows"]]
+    plan = parse_plan(json.dumps({"suite": record["suite"], "rows": rows}))
+    assert {row.problem for row in plan.rows} <= set(cluster_plan.problems())
