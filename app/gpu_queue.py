@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.errors import StoreUnavailable, Unavailable
+from app.errors import AlreadyEnded, StoreUnavailable, Unavailable
 from app.restarts import pause_s
 from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
@@ -81,6 +81,10 @@ class GpuQueue:
         self._worker = Worker()
         self._lock = threading.Lock()  # around a claim, so that whoever cancels knows what runs
         self._current: Job | None = None
+        self._ending = threading.Lock()
+        """Around what a run's end consists of: whoever cancels comes before all of it or after."""
+        self._learnt: str | None = None
+        """The job whose run was learnt from last: it can't be cancelled any more."""
         self._unsure = True
         """Whether the database may have running jobs that nobody runs."""
         self._defects = 0
@@ -128,7 +132,10 @@ class GpuQueue:
 
     def cancel(self, job_id: str, owner: str | None = None, kind: str | None = None) -> Job:
         """Cancel a job; the process of one that runs is killed. Raises NotFound, AlreadyEnded."""
-        job = self._store.cancel(job_id, owner, kind)
+        with self._ending:
+            if self._store.get(job_id, owner, kind).id == self._learnt:
+                raise AlreadyEnded(f"{kind or 'job'} {job_id} has ended: that is being recorded")
+            job = self._store.cancel(job_id, owner, kind)
         with self._lock:
             if self._current is not None and self._current.id == job_id:
                 self._worker.halt()
@@ -265,7 +272,7 @@ class GpuQueue:
                 if outcome.reason == Reason.WORKER_LOST:
                     lost = not self._given_up.is_set()
                     return self._store.give_back(job, lost=lost, gpu_seconds=gpu_seconds)
-                return self._store.finish(job, self._learn(job, outcome), gpu_seconds)
+                return self._end(job, outcome, gpu_seconds)
             except StoreUnavailable as error:
                 log.warning("the end of job %s can't be recorded yet: %s", job.id, error)
             except Exception:
@@ -277,6 +284,14 @@ class GpuQueue:
             if self._given_up.wait(RETRY_S):
                 log.warning("job %s is left running, for the next service to take up", job.id)
                 return None
+
+    def _end(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
+        """Learn from a run and record its end; one that was to be cancelled teaches nothing."""
+        with self._ending:
+            if job.id == self._learnt or not self._store.is_cancelled(job):
+                self._learnt = job.id
+                outcome = self._learn(job, outcome)
+            return self._store.finish(job, outcome, gpu_seconds)
 
     def _reporter(self, job: Job) -> Callable[[dict[str, Any]], None]:
         """Notes a run's reports as events; one that can't be noted is left out."""

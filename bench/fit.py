@@ -196,10 +196,12 @@ def fit(
     return calibration.fit(groups, device, widths, source, steps=evaluations).device
 
 
-def source_words(paths: Sequence[Path], rows: int, by: str = "bench/fit.py") -> str:
+def source_words(
+    paths: Sequence[Path], rows: int, by: str = "bench/fit.py", on: str = "H200"
+) -> str:
     """Where fitted constants come from, in words."""
     names = ", ".join(f"{p.name} {hashlib.sha256(p.read_bytes()).hexdigest()[:12]}" for p in paths)
-    return f"fitted by {by} to {rows} timed rows on one H200 ({names})"
+    return f"fitted by {by} to {rows} timed rows on one {on} ({names})"
 
 
 def main() -> None:

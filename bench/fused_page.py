@@ -72,12 +72,14 @@ def fused_line(record: Record | None, why: str, docs: str) -> str:
         f"[norm_activation]({docs}norm.md), {record['problems']} problems): at natural occupancy "
         f"it beats the best kernel of like warps {where} of {len(natural)} problems by more than "
         f"2 % ({middle}); where 4, 8 or 16 warps fit on an SM, in {starved} of "
-        f"{record['problems'] - len(natural)}. `warpwright advise` is right on "
-        f"{_percent(record['advice_right'])} of {record['decided']} decided problems "
-        f"({_percent(unseen)} of {record['decided_heldout']} that nothing was fitted to), held "
-        "against strong kernels without a ring on "
-        f"{_percent(record['against']['strong']['advice_right'])}, against plain ones on "
-        f"{_percent(record['against']['plain']['advice_right'])}; predicted times "
+        f"{record['problems'] - len(natural)}. `warpwright advise`, asked as if the problem had "
+        f"not been raced, gives a verdict on {_percent(record['coverage'])} of {record['decided']} "
+        f"decided problems and is right on {_percent(record['advice_right'])} of those "
+        f"({_percent(record['coverage_heldout'])} and {_percent(unseen)} of "
+        f"{record['decided_heldout']} that nothing was fitted to; of all decided, no verdict being "
+        f"a wrong one, on {_percent(record['advice_right_all'])}); held against strong kernels "
+        f"without a ring on {_percent(record['against']['strong']['advice_right'])}, against plain "
+        f"ones on {_percent(record['against']['plain']['advice_right'])}; predicted times "
         f"are {_percent(record['mean_ape_heldout'])} off on held-out rows, and the model's pick "
         f"takes {record['regret_mean'] - 1:.1%} more than the fastest."
     )
@@ -93,7 +95,9 @@ def fused_part(record: Record | None, why: str, shown: Sequence[str] = ()) -> st
         f"{record['rows']:,} rows of {record['problems']} problems ({record['problems_heldout']} "
         f"held out of every fit), {record['failed_rows']} rows failed. A gain is the time of the "
         "rival over that of the fastest specialised kernel; within 2 % of 1 it is a tie and "
-        "decides nothing."
+        "decides nothing. Advice is asked for without the races of the problem itself; it leaves "
+        "undecided what its residuals don't tell. By the sign alone: had it said yes wherever it "
+        "expects a gain above 1, and no elsewhere."
     )
     blocks = [TITLE, about, fused_line(record, why, ""), advice_table(record), model_table(record)]
     blocks += [*shown, problem_table(record), bandwidth_table(record)]
@@ -109,22 +113,24 @@ def advice_table(record: Record) -> str:
     for rival, words in RIVALS.items():
         figures = record["against"][rival]
         for name, part in (("all", figures), ("held out", figures["heldout"])):
-            yes, no, unsure = (part["confusion"][v] for v in ("specialise", "no", "undecided"))
+            said = [part["confusion"][v] for v in ("specialise", "no", "undecided")]
             cells = [
                 words,
                 name,
                 _percent(part["advice_right"]),
-                *(f"{yes[sign]} / {no[sign]}" for sign in ("wins", "loses", "ties")),
-                str(sum(unsure.values())),
+                f"{part['decided'] - part['undecided']} of {part['decided']}",
                 _percent(part["right_when_yes"]),
                 _percent(part["right_when_no"]),
+                *(" / ".join(str(row[sign]) for row in said) for sign in ("wins", "loses", "ties")),
+                _percent(part["advice_right_all"]),
+                _percent(part["sign_right"]),
             ]
             lines.append(cells)
     return _table(
         (
-            *("advice against", "problems", "right", "won: advised yes / no"),
-            *("lost: yes / no", "tied: yes / no", "undecided", "right where won"),
-            "right where lost",
+            *("advice against", "problems", "right", "has a verdict for", "right where won"),
+            *("right where lost", "won: yes / no / undecided", "lost: yes / no / undecided"),
+            *("tied: yes / no / undecided", "right, undecided as wrong", "by the sign alone"),
         ),
         lines,
     )

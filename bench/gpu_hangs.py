@@ -42,8 +42,9 @@ def row(name: str, outcome: Outcome) -> dict[str, Any]:
     if outcome.kind is not OutcomeKind.OK:
         reason, details = failure_of(outcome)
         return {"right": False, "reason": reason, "details": details}
-    right = fields_of(outcome.value) == PLANTS[name].expected()
-    return {"right": right, "elapsed_s": round(outcome.elapsed_s, 1), **outcome.value.to_dict()}
+    told = outcome.value.to_dict()
+    right = fields_of(told) == PLANTS[name].expected()
+    return {"right": right, "elapsed_s": round(outcome.elapsed_s, 1), **told}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

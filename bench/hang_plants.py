@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.hang import Hang, Verdict
+from kernels.hang import Verdict
 from kernels.sources import headers
 from solver.config import Config
 from solver.families import sm90_gemm as family
@@ -60,11 +60,11 @@ class Plant:
         }
 
 
-def fields_of(hang: Hang) -> dict[str, Any]:
-    """The same fields of a report."""
-    told = {name: getattr(hang, name) for name in ("verdict", *PLACE)}
+def fields_of(hang: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields of a report, as its ``to_dict`` or a record has it."""
+    told = {name: hang[name] for name in ("verdict", *PLACE)}
     for name in WARPS:
-        told[name] = tuple((warp.cta, warp.warp) for warp in getattr(hang, name))
+        told[name] = tuple((warp["cta"], warp["warp"]) for warp in hang[name])
     return told
 
 

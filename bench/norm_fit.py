@@ -36,9 +36,9 @@ STEPS = 40
 DECIDED = 0.1
 """Of what was not known of a constant, the part that rows must tell for it to count as measured."""
 UNDECIDED = "; no row decides it"
-NEARNESS = 2.0
-"""Errors count with the race's least time over a row's own to this power: picks and advice rest on
-rows that are near the fastest."""
+NEARNESS = 8.0
+"""Errors count with the race's least time over a row's own to this power, measured or predicted:
+picks and advice rest on rows that are near the fastest, and on those that seem to be."""
 REGRET_ROWS = 5
 """Rows a race needs for its regret to say something."""
 
@@ -61,18 +61,29 @@ def fit(groups: Sequence[NormRace], device: DeviceProfile, source: str, steps: i
     if not training:
         raise InvalidInput("results", "have no row that may be fitted")
     start = norm_start(device)
-    nearness = np.concatenate([(g.measured_us.min() / g.measured_us) ** NEARNESS for g in training])
     sizes = [len(group.measured_us) for group in training]
-    found = fit_family(
-        family.NAME,
-        lambda trial: log_errors(training, trial) * nearness,
-        sizes,
-        start.device,
-        start.widths,
-        source,
-        steps=steps,
-    )
+
+    def fit_to(weights: Floats) -> Fit:
+        return fit_family(
+            family.NAME,
+            lambda trial: log_errors(training, trial) * weights,
+            sizes,
+            start.device,
+            start.widths,
+            source,
+            steps=steps,
+        )
+
+    measured = np.concatenate([_nearness(group.measured_us) for group in training])
+    first = fit_to(measured).device
+    predicted = np.concatenate([_nearness(group.predicted_us(first)) for group in training])
+    found = fit_to(np.maximum(measured, predicted))
     return replace(found, device=_told_apart(found, start.device))
+
+
+def _nearness(times_us: Floats) -> Floats:
+    near: Floats = (times_us.min() / times_us) ** NEARNESS
+    return near
 
 
 def _told_apart(found: Fit, start: DeviceProfile) -> DeviceProfile:

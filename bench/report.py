@@ -40,6 +40,8 @@ from bench.records import (
     read_record,
     read_solver,
 )
+from bench.service_page import NAME as SERVICE
+from bench.service_page import service_part
 from bench.solver_page import solver_lines, solver_parts
 from bench.speed_page import (
     HOW_TO,
@@ -308,6 +310,7 @@ def make(
         trace_part(trace),
         fused_part(divided, why_not, _shown(fused_drawn, "img")),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
+        service_part(read_record(results / DEVICE / f"{SERVICE}.json")),
         *solver_parts(results),
         HOW_TO,
     ]

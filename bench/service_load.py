@@ -41,6 +41,7 @@ from typing import Any
 
 from app.settings import load_settings
 from bench.files import write
+from bench.service_process import descendants
 from kernels.sources import commit
 
 ROOT = Path(__file__).parents[1]
@@ -195,17 +196,8 @@ class Memory:
 
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process and all below it."""
-    below: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            below.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    family, total = [pid], 0
-    for each in family:
-        family += below.get(each, [])
+    total = 0
+    for each in (pid, *descendants(pid)):
         try:
             pages = int(Path(f"/proc/{each}/statm").read_text().split()[1])
         except OSError:

@@ -55,10 +55,10 @@ _ROW_FIELDS = (
 )
 
 
-def package_versions() -> dict[str, str]:
-    """Versions of the packages that matter to a measurement, where installed."""
+def package_versions(names: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Versions of packages, by default of those that matter to a measurement, where installed."""
     found = {}
-    for name in PACKAGES:
+    for name in names:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

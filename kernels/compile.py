@@ -78,7 +78,10 @@ def _from_payload(payload: bytes) -> CompiledKernel:
     return replace(CompiledKernel(**figures), from_cache=True)
 
 
-def _identity(key: CompileKey, arch: str, variant: Variant) -> dict[str, str]:
+def identity_of(
+    key: CompileKey, arch: str = ARCH, variant: Variant = Variant.SHIPPED
+) -> dict[str, str]:
+    """What the kernel of a key is kept under in the disk cache. Raises CompilerAbsent."""
     return {
         "kernel_id": kernel_id(key, arch) + variant.suffix,
         "arch": arch,
@@ -165,7 +168,7 @@ def compile_kernel(
     Raises CompileFailed (with the compiler's log) and CompilerAbsent.
     """
     store = default_cache() if cache is None else cache
-    identity = _identity(key, arch, variant)
+    identity = identity_of(key, arch, variant)
     payload = store.load(identity)
     if payload is not None:
         return _from_payload(payload)

@@ -13,6 +13,7 @@ WarpwrightError (solver.errors)
     ├── ProfilerUnusable    Nsight Compute is absent, or may not do what is asked of it
     ├── CalibrationFailed   a step of a calibration that can't be done
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
+    ├── PowerUnread         NVML has no energy counter of this GPU, or it stands still
     ├── LaunchFailed        the driver refused, or the kernel faulted
     ├── TraceUnreadable     a traced build kept what its launch can't have done
     └── PtxError            (kernels.ptx_parser) PTX that can't be told without a guess
@@ -87,3 +88,7 @@ class LaunchFailed(KernelError):
 class TraceUnreadable(KernelError):
     """Records of a traced build that are not what its launch leads to, or a product that differs
     from that of the kernel that ships."""
+
+
+class PowerUnread(KernelError):
+    """NVML does not count this GPU's energy: its power can't be measured by it."""

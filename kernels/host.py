@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernels.errors import GpuAbsent, NoKernelFamily
+from kernels.errors import GpuAbsent, NoKernelFamily, PowerUnread
 from solver.device import device_names, families_of
 from solver.families.sm90_gemm import NAME as FAMILY
 
@@ -262,3 +262,21 @@ class ClockMonitor:
             power_w,
             _throttle(pynvml, handle),
         )
+
+    def energy_mj(self) -> int:
+        """Millijoules that the GPU has taken since its driver was loaded. Raises PowerUnread."""
+        try:
+            return int(self._pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        except self._pynvml.NVMLError as error:
+            raise PowerUnread(
+                f"NVML counts no energy of this GPU ({error}): GPUs from Volta on have a counter, "
+                "MIG slices and some virtual GPUs don't"
+            ) from error
+
+    def power_limit_w(self) -> float:
+        """The power limit that the driver enforces. Raises PowerUnread."""
+        try:
+            limit_mw = self._pynvml.nvmlDeviceGetEnforcedPowerLimit(self._handle)
+        except self._pynvml.NVMLError as error:
+            raise PowerUnread(f"NVML tells no power limit of this GPU ({error})") from error
+        return float(limit_mw) / 1000

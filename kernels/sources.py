@@ -38,12 +38,12 @@ is not kept."""
 
 
 class Variant(Enum):
-    """Which build of a kernel, and what options it takes besides."""
+    """Which build of a kernel, and the option that it takes besides, if any."""
 
-    SHIPPED = ()
-    DEBUG = ("-DWARPWRIGHT_PROGRESS",)
+    SHIPPED = ""  # an empty tuple would do, had Python up to 3.11.2 not made an object of it
+    DEBUG = "-DWARPWRIGHT_PROGRESS"
     """Keeps where each of its warps is (``kernels.progress``)."""
-    TRACED = (f"-DWARPWRIGHT_TRACE_RECORDS={TRACE_RECORDS}",)
+    TRACED = f"-DWARPWRIGHT_TRACE_RECORDS={TRACE_RECORDS}"
     """Keeps when each of its warps got where (``kernels.trace_records``)."""
 
     @property
@@ -83,7 +83,7 @@ def unit(name: str) -> str:
 
 def options(arch: str = ARCH, variant: Variant = Variant.SHIPPED) -> tuple[str, ...]:
     """The compiler's options for an architecture and a build."""
-    return (f"--gpu-architecture={arch}", *OPTIONS, *variant.value)
+    return (f"--gpu-architecture={arch}", *OPTIONS, *filter(None, [variant.value]))
 
 
 def digest(parts: Iterable[str]) -> str:

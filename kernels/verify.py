@@ -63,6 +63,7 @@ _REASONS = {
     "GpuAbsent": Reason.ENVIRONMENT,
     "CacheUnwritable": Reason.ENVIRONMENT,
     "GpuTaken": Reason.ENVIRONMENT,
+    "PowerUnread": Reason.ENVIRONMENT,
     "CompilerMismatch": Reason.COMPILER_MISMATCH,
     "LaunchFailed": Reason.LAUNCH_FAILED,
     "TraceUnreadable": Reason.TRACE_FAILED,

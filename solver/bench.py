@@ -144,7 +144,7 @@ def _check(engine: Engine, question: Question) -> tuple[bool, bool]:
     else:
         rows, expected = solution.rows, oracle.first_rows(space.legal, objective, 1, constraints)
     equal = [(*row.values, row.config) for row in rows] == [
-        (row.time, row.wait, row.smem, row.registers, row.config) for row in expected
+        (*row.values, row.config) for row in expected
     ]
     refused = 0
     for name in ("time", "wait"):

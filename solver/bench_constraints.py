@@ -17,7 +17,7 @@ import numpy as np
 from solver import oracle
 from solver.bench import Progress
 from solver.conflict import Unsatisfiable
-from solver.constraints import CONFIG_FIELDS, NONE, RESOURCES, Constraints
+from solver.constraints import CONFIG_FIELDS, NONE, POWER, RESOURCES, Constraints
 from solver.device import load_profile
 from solver.engine import Engine
 from solver.problem import Problem
@@ -30,7 +30,7 @@ VARIABLES_MAX = 5
 
 def random_constraints(rng: random.Random, table: Table) -> dict[str, Any]:
     """Constraints on one to five variables, in JSON form, their values near the table's own."""
-    names = [*RESOURCES, *CONFIG_FIELDS]
+    names = [*(name for name in RESOURCES if name != POWER), *CONFIG_FIELDS]
     given: dict[str, Any] = {}
     for name in rng.sample(names, rng.randint(1, VARIABLES_MAX)):
         variable = name if name in RESOURCES else f"config.{name}"

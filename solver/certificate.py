@@ -26,6 +26,7 @@ from solver.report import (
 )
 from solver.solution import Solution, Unfinished
 
+PREDICTED = ("time_us", "wait_us", "tflops", "sustained")
 FORMAT = "warpwright-certificate/1"
 
 
@@ -62,7 +63,7 @@ def certificate(solution: Solution) -> dict[str, Any]:
         "table_sha256": solution.proof.table_sha256,
         "config": best.config.to_dict(),
         "kernel": launch(table, best),
-        "predicted": {name: figures[name] for name in ("time_us", "wait_us", "tflops")},
+        "predicted": {name: figures[name] for name in PREDICTED if name in figures},
         "score": solution.score(best),
         "alternatives": [_listed(solution, row) for row in solution.rows[1:]],
         "front": None if front is None else [_listed(solution, row) for row in solution.listed],

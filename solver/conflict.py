@@ -2,17 +2,20 @@
 
 Every legal configuration breaks a set of the user's bounds; bounds clash where each such set
 meets them. Only the user's bounds are ever dropped: what is legal is never in question.
+
+A launch's power depends on how many SMs it takes. A bound on it is held against what launches draw
+on as many SMs as the user's bounds leave, all of these together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from solver.constraints import Bound, Constraints
+from solver.constraints import POWER, Bound, Constraints, row_column
 from solver.errors import InvalidInput
 from solver.recurrence import Ticks
 from solver.table import Table
@@ -66,29 +69,51 @@ def _words(core: Sequence[str], relaxations: Sequence[dict[str, Any]]) -> str:
     return f"{clash}; the least change that leaves one: {', or '.join(changes)}"
 
 
-def find_conflict(table: Table, constraints: Constraints) -> Unsatisfiable:
-    """The conflict of constraints that no row of ``table`` satisfies.
+def find_conflict(
+    free: Table, priced: Table, constraints: Constraints, repriced: Callable[[Constraints], Table]
+) -> Unsatisfiable:
+    """The conflict of constraints that no row of ``priced`` satisfies.
 
-    ``table`` is priced without them, so that ``works.active`` is the most CTAs a row can have;
-    it may have any fewer that are whole clusters.
+    ``free`` is the legal space priced without them, so that ``works.active`` is the most CTAs a row
+    can have; it may have any fewer that are whole clusters. ``priced`` is the same for the CTAs
+    that they leave, ``repriced`` makes it for others.
     """
-    cases = _Cases.of(table, constraints.bounds)
+    cases = _Cases.of(free, priced, constraints.bounds)
     core = list(range(len(constraints.bounds)))
     for index in range(len(constraints.bounds)):
         rest = [each for each in core if each != index]
         if not cases.satisfiable(rest):
             core = rest
     members = [constraints.bounds[i] for i in core]
-    relaxations = tuple(cases.relax(i).to_dict() for i in core)
+    relaxations = tuple(_relax(cases, constraints, i, repriced).to_dict() for i in core)
     return Unsatisfiable(tuple(b.path for b in members), relaxations)
 
 
-def broken_sets(table: Table, bounds: Sequence[Bound]) -> tuple[tuple[int, ...], ...]:
+def broken_sets(free: Table, priced: Table, bounds: Sequence[Bound]) -> tuple[tuple[int, ...], ...]:
     """Distinct sets of bounds, by index, that a row breaks with some number of CTAs.
 
-    ``table`` is priced without constraints.
+    ``free`` and ``priced`` are as ``find_conflict`` takes them.
     """
-    return _Cases.of(table, tuple(bounds)).broken(range(len(bounds)))
+    return _Cases.of(free, priced, tuple(bounds)).broken(range(len(bounds)))
+
+
+def _relax(
+    cases: _Cases,
+    constraints: Constraints,
+    index: int,
+    repriced: Callable[[Constraints], Table],
+) -> Relaxation:
+    """The least change of one bound with which some row satisfies all bounds."""
+    bound = constraints.bounds[index]
+    if bound.variable != "sms" or constraints.on_power is None:
+        return cases.relax(index)
+    # Power follows the SMs: each count is asked, the nearest first.
+    for value in cases.near(index):
+        widened = bound.widened(value)
+        changed = constraints.replace(bound, widened)
+        if changed.restrict(repriced(changed)).size:
+            return Relaxation(bound, widened)
+    return Relaxation(bound, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +122,10 @@ class _Cases:
     to ``most`` that ``cluster`` divides.
 
     ``mask`` [R] has bit i set where the row breaks bound i; ``mask_at`` the same for each
-    number of CTAs, from 0 (which none may have: all bits set).
+    number of CTAs, from 0 (which none may have: all bits set). Prices are those of ``priced``.
     """
 
-    table: Table
+    priced: Table
     bounds: tuple[Bound, ...]
     work: Ticks
     kernel: Ticks
@@ -110,9 +135,9 @@ class _Cases:
     mask_at: Ticks
 
     @classmethod
-    def of(cls, table: Table, bounds: tuple[Bound, ...]) -> _Cases:
-        work, kernel = table.rows(np.arange(len(table.first)))
-        most = table.works.active[work]
+    def of(cls, free: Table, priced: Table, bounds: tuple[Bound, ...]) -> _Cases:
+        work, kernel = free.rows(np.arange(len(free.first)))
+        most = free.works.active[work]
         mask = np.zeros(len(work), dtype=np.int64)
         counts = np.arange(int(most.max()) + 1, dtype=np.int64)
         mask_at = np.zeros(len(counts), dtype=np.int64)
@@ -120,10 +145,9 @@ class _Cases:
             if bound.variable == "sms":
                 mask_at |= np.where(bound.holds(counts), 0, 1 << i)
                 continue
-            of_works, column = table.column(bound.variable)
-            broken = np.where(bound.holds(column), 0, 1 << i)
-            mask |= broken[work if of_works else kernel]
-        return cls(table, bounds, work, kernel, most, table.works.cluster[work], mask, mask_at)
+            column = row_column(priced, bound.variable, work, kernel)
+            mask |= np.where(bound.holds(column), 0, 1 << i)
+        return cls(priced, bounds, work, kernel, most, free.works.cluster[work], mask, mask_at)
 
     def _rows(self, bits: int) -> Ticks:
         """Rows that break none of the bounds in ``bits`` with some number of CTAs."""
@@ -165,15 +189,33 @@ class _Cases:
         if not rows.size:
             return Relaxation(bound, None)
         if bound.variable == "sms":
-            values = np.concatenate(
-                [
-                    counts[counts <= self.most[rows[self.cluster[rows] == ctas]].max()]
-                    for ctas in np.unique(self.cluster[rows])
-                    for counts in (self._counts(others, ctas),)
-                ]
-            )
+            values = self._launchable(rows, others)
         else:
-            of_works, column = self.table.column(bound.variable)
-            values = column[(self.work if of_works else self.kernel)[rows]]
+            values = row_column(self.priced, bound.variable, self.work[rows], self.kernel[rows])
         away = bound.distance(values)
         return Relaxation(bound, bound.widened(int(values[away == away.min()].min())))
+
+    def near(self, index: int) -> list[int]:
+        """Numbers of CTAs outside a bound on them that no other bound on them rules out and some
+        row can have, whatever its power: the nearest first."""
+        bound = self.bounds[index]
+        on_power = sum(1 << i for i, b in enumerate(self.bounds) if b.variable == POWER)
+        others = sum(1 << i for i in range(len(self.bounds)) if i != index) & ~on_power
+        rows = self._rows(others)
+        if not rows.size:
+            return []
+        values = np.unique(self._launchable(rows, others))
+        values = values[~bound.holds(values)]
+        nearest: list[int] = values[np.argsort(bound.distance(values), kind="stable")].tolist()
+        return nearest
+
+    def _launchable(self, rows: Ticks, bits: int) -> Ticks:
+        """Numbers of CTAs that some of the rows can have and none of the bounds in ``bits`` rules
+        out."""
+        return np.concatenate(
+            [
+                counts[counts <= self.most[rows[self.cluster[rows] == ctas]].max()]
+                for ctas in np.unique(self.cluster[rows])
+                for counts in (self._counts(bits, ctas),)
+            ]
+        )

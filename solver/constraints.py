@@ -16,13 +16,17 @@ import numpy as np
 from solver.config import Config
 from solver.errors import InvalidInput
 from solver.limits import check_integer
+from solver.pick import price
 from solver.recurrence import Ticks
 from solver.table import Mask, Table
 
-RESOURCES = ("smem_bytes", "registers_per_thread", "sms")
+POWER = "power_w"
+RESOURCES = ("smem_bytes", "registers_per_thread", "sms", POWER)
 CONFIG_FIELDS = tuple(f.name for f in fields(Config) if f.name != "family")
 VARIABLES = (*RESOURCES, *(f"config.{name}" for name in CONFIG_FIELDS))
 RELATIONS = ("min", "max", "in")
+RELATIONS_OF = {POWER: ("max",)}
+"""Of a variable that takes only some: power is capped, and nobody asks for more of it."""
 BOUND_MAX = 2**31 - 1
 VALUES_MAX = 64
 
@@ -130,15 +134,36 @@ class Constraints:
         works = np.ones(len(table.first), dtype=bool)
         kernels = np.ones(len(table.kernels.slots), dtype=bool)
         for bound in self.bounds:
+            if bound.variable == POWER:
+                continue
             of_works, column = table.column(bound.variable)
             if of_works:
                 works &= bound.holds(column)
             else:
                 kernels &= bound.holds(column)
-        return table.restrict(works, kernels)
+        table = table.restrict(works, kernels)
+        for bound in self.bounds:
+            if bound.variable == POWER:
+                rows = table.rows(np.arange(len(table.first)))
+                table = table.restrict_rows(bound.holds(row_column(table, POWER, *rows)))
+        return table
+
+    @property
+    def on_power(self) -> str | None:
+        """The path of a bound on power; None without one."""
+        return next((bound.path for bound in self.bounds if bound.variable == POWER), None)
 
 
 NONE = Constraints()
+
+
+def row_column(table: Table, variable: str, work: Ticks, kernel: Ticks) -> Ticks:
+    """What rows have of a variable; the table must have columns of power for POWER. Shape [R]."""
+    if variable == POWER:
+        return table.works.watts(work, price(table, work, kernel)[0])
+    of_works, column = table.column(variable)
+    values: Ticks = column[work if of_works else kernel]
+    return values
 
 
 def _members(raw: Any, path: str, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -151,11 +176,11 @@ def _members(raw: Any, path: str, names: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def _bounds(variable: str, raw: Any) -> Iterator[Bound]:
-    path = f"constraints.{variable}"
-    given = dict(_members(raw, path, RELATIONS))
+    path, relations = f"constraints.{variable}", RELATIONS_OF.get(variable, RELATIONS)
+    given = dict(_members(raw, path, relations))
     if not given:
-        raise InvalidInput(path, f"must have at least one of {', '.join(RELATIONS)}")
-    for relation in RELATIONS:
+        raise InvalidInput(path, f"must have at least one of {', '.join(relations)}")
+    for relation in relations:
         if relation not in given:
             continue
         here, value = f"{path}.{relation}", given[relation]

@@ -19,7 +19,7 @@ import numpy as np
 
 from solver.errors import ProofError
 from solver.recurrence import NUMPY, Algebra, Ticks, busy_ticks, chain_ticks, run_end
-from solver.table import Mask, Table
+from solver.table import DYNAMIC, STATIC, Mask, Table
 
 PARAMETERS = (
     "load",
@@ -36,9 +36,10 @@ PARAMETERS = (
 """Parameters of a time bound, in the order of a group's row; ``frame`` is time outside the
 waves."""
 
-RESOURCES = ("smem_bytes", "registers")
+RESOURCES = ("smem_bytes", "registers", "static", "dynamic")
+"""The last two are those of energy: watts for each tick of time, and energy ticks besides."""
 EXTREMES = (*PARAMETERS, *RESOURCES, "busy")
-"""What bounds all four values: ``busy`` is a CTA's longest MATH and epilogue time."""
+"""What bounds all values: ``busy`` is a CTA's longest MATH and epilogue time."""
 
 _DECREASING = np.array([[name in ("early", "slots", "busy")] for name in EXTREMES])
 _SIGN = np.where(_DECREASING, -1, 1)
@@ -47,7 +48,7 @@ CHAIN, CLOSED, VALUES = range(3)
 """How a group is refuted: its time by the chain bound or the closed form, or all its values."""
 
 Beaten = Callable[[tuple[Ticks, ...]], Mask]
-"""Which lower bounds (time, wait, smem, registers) of groups refute all rows under them."""
+"""Which lower bounds (time, wait, smem, registers, energy) of groups refute all rows under them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def row_numbers(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
         (w.fixed + w.store)[work] + k.setup[kernel],
         k.smem_bytes[kernel],
         k.registers[kernel],
+        *(w.power[name][work] if w.power else np.zeros_like(slots) for name in (STATIC, DYNAMIC)),
         busy_ticks(w)[work],
     )
     return np.stack(columns)
@@ -119,14 +121,14 @@ def time_bound(p: Any, ops: Algebra) -> tuple[Any, Any]:
     return p.frame + p.waves * end, end
 
 
-def value_bounds(p: Any, ops: Algebra) -> tuple[Any, Any, Any, Any]:
-    """Lower bounds of time, wait, shared memory and registers under the extremes ``p``.
+def value_bounds(p: Any, ops: Algebra) -> tuple[Any, Any, Any, Any, Any]:
+    """Lower bounds of time, wait, shared memory, registers and energy under the extremes ``p``.
 
     A CTA waits at least for its first load, and at least its end less its longest busy time.
     """
     time, end = time_bound(p, ops)
     wait = p.waves * ops.maximum(p.latency + p.load, end - p.busy)
-    return time, wait, p.smem_bytes, p.registers
+    return time, wait, p.smem_bytes, p.registers, p.static * time + p.dynamic
 
 
 def open_cover(table: Table, numbers: Ticks, by: str = "") -> Cover:

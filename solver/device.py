@@ -24,6 +24,8 @@ from solver.model_version import MODEL_VERSION
 PROFILES_VARIABLE = "WARPWRIGHT_PROFILES"
 FIXED = ("vendor", "arch", "wavefront", "families")
 """What a calibration leaves as it is."""
+MEASURED_APART = ("sm90_gemm_power",)
+"""Tables of constants that a profile has or has not, whatever ships: no calibration makes them."""
 NOT_PARSED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a file that is no profile raises."""
 Version = tuple[int, int, int]
@@ -227,7 +229,8 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
             return f"{name} must be a finite {kind.__name__} above 0, is {limit.value!r}"
     for model, table in profile.models.items():
         for name, constant in table.items():
-            none = constant.value == shipped.constant(model, name) == 0
+            none = constant.value == 0 and name in shipped.models.get(model, {})
+            none = none and shipped.constant(model, name) == 0
             if not none and not _is_finite(constant.value):
                 return f"{model}.{name} must be a finite number above 0, is {constant.value!r}"
     return None
@@ -235,6 +238,8 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
 
 def _units(profile: DeviceProfile) -> dict[str, dict[str, str]]:
     tables = {"limits": profile.limits, **profile.models}
+    for name in MEASURED_APART:
+        tables.pop(name, None)
     return {table: {name: c.unit for name, c in t.items()} for table, t in tables.items()}
 
 

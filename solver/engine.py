@@ -20,14 +20,14 @@ from solver.deadline import NEVER, Deadline, OutOfTime
 from solver.device import DeviceProfile, load_profile
 from solver.errors import ProofError
 from solver.families import paper, sm90_gemm_legality
-from solver.objective import Pareto, Ranking
+from solver.objective import ENERGY, Pareto, Ranking
 from solver.pick import Front, Row, best_rows, find_row, pareto_front
 from solver.problem import LAYOUTS, Problem
 from solver.question import Asked, Question
 from solver.report import answer_body, simulation_body
 from solver.simulator import Run, simulate
 from solver.solution import Proof, Solution, Unfinished
-from solver.space import Space, build_space
+from solver.space import Space, build_space, legal_table, require_power
 from solver.table import Table
 
 if TYPE_CHECKING:
@@ -133,8 +133,11 @@ class Engine:
             return build_space(question.problem, device, pricing, constraints)
         except Unsatisfiable as conflict:
             if question.proof == "full":
-                free = build_space(question.problem, device, pricing, NONE).legal
-                self.prover.refute(free, constraints, conflict)
+                free, priced = (
+                    legal_table(question.problem, device, pricing, asked)
+                    for asked in (NONE, constraints)
+                )
+                self.prover.refute(free, priced, constraints, conflict)
             raise
 
     def _prove(self, solution: Solution, deadline: Deadline) -> Proof | Unfinished:
@@ -212,8 +215,11 @@ def pick(
 ) -> Solution:
     """What the question asks for, by the model, not proved yet.
 
-    Of a front with very many points the deadline may leave only the first.
+    Of a front with very many points the deadline may leave only the first. Raises Unsupported where
+    the objective names energy and the device's power was not measured.
     """
+    if ENERGY in question.objective.named:
+        require_power(space.legal, device, "objective")
     front: Front | None = None
     if isinstance(question.objective, Pareto):
         front = pareto_front(space.allowed, question.objective, deadline)

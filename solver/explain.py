@@ -24,7 +24,7 @@ from solver.flips import (
     prove_flip,
     tightened,
 )
-from solver.objective import Pareto, Ranking
+from solver.objective import ENERGY, Pareto, Ranking
 from solver.pick import Row, best_rows, find_row
 from solver.question import Question
 from solver.report import RANK_WORDS, answer_body, predicted, problem_words
@@ -121,6 +121,7 @@ def explain(
         "text": [
             _headline(solution, body),
             _time(body["predicted"]),
+            *_held(solution, body["predicted"]),
             *detours(asked, pick, aligned),
             _binds(solution, binds),
             *_rivals(solution, runner_up, other),
@@ -190,6 +191,18 @@ def _time(figures: dict[str, Any]) -> str:
         if value > 0
     ]
     return f"Its time is {listing(shares)}. What bounds it is {BOUND_WORDS[figures['bound']]}."
+
+
+def _held(solution: Solution, figures: dict[str, Any]) -> Iterable[str]:
+    """What its launches draw, where that was asked about."""
+    q = solution.question
+    if ENERGY not in q.objective.named and q.constraints.on_power is None:
+        return
+    held = figures["sustained"]
+    yield (
+        f"Held for seconds it draws {held['power_w']:.0f} W at {held['clock_mhz']} MHz and takes "
+        f"{held['energy_j'] * 1e3:.4g} mJ and {held['time_us']:.2f} µs a launch."
+    )
 
 
 def _share(share: float) -> str:
@@ -293,10 +306,10 @@ def _constant_changes(solution: Solution, asked: Asked, flips: list[Flip]) -> st
             "No constant of the profile flips the pick when it alone is moved by "
             f"{', '.join(f'{step:g}' for step in CONSTANT_STEPS)} of itself, up or down."
         )
-    family = asked.device.models[asked.family]
+    constants = asked.constants
 
     def words(flip: Flip) -> str:
-        unit = "" if family[flip.name].unit == "1" else f" {family[flip.name].unit}"
+        unit = "" if constants[flip.name].unit == "1" else f" {constants[flip.name].unit}"
         way = "higher" if flip.after > flip.before else "lower"
         return (
             f"{flip.name} {digits(flip.change)} {way} ({flip.after:.7g} instead of "

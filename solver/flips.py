@@ -7,7 +7,7 @@ by two proofs: that the pick still stands just before, and that another is first
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from solver.conflict import Unsatisfiable
-from solver.constraints import Bound, Constraints
-from solver.device import DeviceProfile
+from solver.constraints import Bound, Constraints, row_column
+from solver.device import Constant, DeviceProfile
 from solver.errors import ProofError
-from solver.objective import Pareto, Ranking
+from solver.families import sm90_gemm_power
+from solver.objective import ENERGY, Pareto, Ranking
 from solver.pick import Row, best_rows, rows_before
 from solver.problem import Problem
 from solver.question import Question
@@ -101,10 +102,10 @@ class Asked:
 
     def with_constant(self, name: str, value: float) -> Asked:
         """With another constant of the model."""
-        family = self.family
-        table = dict(self.device.models[family])
+        model = next(model for model in self.tables if name in self.device.models[model])
+        table = dict(self.device.models[model])
         table[name] = dataclasses.replace(table[name], value=value)
-        models = {**self.device.models, family: MappingProxyType(table)}
+        models = {**self.device.models, model: MappingProxyType(table)}
         device = dataclasses.replace(self.device, models=MappingProxyType(models))
         return Asked(self.question, device)
 
@@ -115,9 +116,19 @@ class Asked:
         return self.question.objective.ranking
 
     @property
-    def family(self) -> str:
-        """The table of constants that prices the question."""
-        return "paper" if self.question.model == "paper" else self.device.families[0]
+    def tables(self) -> tuple[str, ...]:
+        """The tables of constants on which the answer rests."""
+        if self.question.model == "paper":
+            return ("paper",)
+        asks_power = self.question.constraints.on_power is not None
+        if asks_power or ENERGY in self.question.objective.named:
+            return (self.device.families[0], sm90_gemm_power.TABLE)
+        return self.device.families[:1]
+
+    @property
+    def constants(self) -> Mapping[str, Constant]:
+        """The constants in them, by name."""
+        return {name: c for model in self.tables for name, c in self.device.models[model].items()}
 
 
 def binding(asked: Asked, pick: Row) -> list[Flip]:
@@ -150,7 +161,7 @@ def nearest_constants(
 
     Those within the first of CONSTANT_STEPS at which any does; [] where none does.
     """
-    names = [name for name, c in asked.device.models[asked.family].items() if c.value]
+    names = [name for name, c in asked.constants.items() if c.value]
     done = 0
     for at, step in enumerate(CONSTANT_STEPS):
         lower = CONSTANT_STEPS[at - 1] if at else 0.0
@@ -203,8 +214,7 @@ def _relaxed(asked: Asked, pick: Row, bound: Bound) -> Flip | None:
     constraints = asked.question.constraints
     free = asked.constrained(constraints.replace(bound, None)).space().allowed
     work, kernel = rows_before(free, pick, asked.ranking)
-    of_works, column = free.column(bound.variable)
-    values = column[work if of_works else kernel]
+    values = row_column(free, bound.variable, work, kernel)
     if not values.size:
         return None
     away = bound.distance(values)
@@ -307,7 +317,7 @@ def _constant_flip(
     asked: Asked, pick: Row, name: str, stands: float, changed: float
 ) -> Flip | None:
     """Where between two relative changes of a constant the pick becomes another."""
-    value = asked.device.models[asked.family][name].value
+    value = asked.constants[name].value
 
     def first(change: float) -> Row:
         return asked.with_constant(name, value * (1 + change)).first()

@@ -7,22 +7,29 @@ told apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from solver.advice import thresholds
 from solver.calibration.rows import Floats
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import RIVALS, advise_problem
+from solver.families.norm_activation_advice import advise_problem
+from solver.families.norm_activation_rivals import RIVALS
 from solver.norm_record import NormRace
 
-TIE = 0.02
+TIE = thresholds.TIE.value
 """What a gain may be off 1 and still decide nothing."""
 HEADLINE = "like_warps"
 VERDICTS = ("specialise", "no", "undecided")
+HELD_OUT = (
+    *("decided", "undecided", "coverage", "advice_right", "right_when_yes", "right_when_no"),
+    *("advice_right_all", "sign_right"),
+)
+"""Figures of advice that are given for what is held out, too."""
 Sign = Literal["wins", "loses", "ties"]
 SIGNS: tuple[Sign, ...] = ("wins", "loses", "ties")
 RIGHT: dict[Sign, str] = {"wins": "specialise", "loses": "no"}
@@ -32,11 +39,13 @@ RIGHT: dict[Sign, str] = {"wins": "specialise", "loses": "no"}
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A race, what the model predicts of its rows (µs, as an answer would: with blocks by its own
-    count), and what advice says against each of RIVALS."""
+    count), and what advice says against each of RIVALS: its verdict, and the gain that it expects,
+    None where no divided kernel is legal."""
 
     race: NormRace
     predicted_us: Floats
-    verdicts: dict[str, str]
+    verdicts: Mapping[str, str]
+    expected: Mapping[str, float | None]
 
     def fastest(self, *kinds: str) -> int | None:
         """The row of these kinds that was fastest; None where none was measured."""
@@ -82,20 +91,36 @@ def outcomes(
     device: DeviceProfile,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> list[Outcome]:
-    """Each race with its predictions and advice. Raises Unsupported without the model's constants.
+    """Each race with its predictions and advice, which is asked for as if the race itself had not
+    been run. Raises Unsupported without the model's constants.
 
     ``progress`` is told (races done, all).
     """
     found = []
     for done, race in enumerate(races, start=1):
         cache = "cold" if race.cold else "warm"
-        verdicts: dict[str, str] = {
+        said = {
             rival: advise_problem(
-                race.problem, device, cache, warps_per_sm=race.warps_per_sm, rival=rival
-            ).advice.verdict
+                race.problem,
+                device,
+                cache,
+                warps_per_sm=race.warps_per_sm,
+                rival=rival,
+                unseen=True,
+            ).advice
             for rival in RIVALS
         }
-        found.append(Outcome(race, race.predicted_us(device, counted=True), verdicts))
+        found.append(
+            Outcome(
+                race,
+                race.predicted_us(device, counted=True),
+                {rival: advice.verdict for rival, advice in said.items()},
+                {
+                    rival: None if advice.gain is None else advice.gain.expected
+                    for rival, advice in said.items()
+                },
+            )
+        )
         progress(done, len(races))
     return found
 
@@ -103,8 +128,12 @@ def outcomes(
 def advice_figures(found: Sequence[Outcome], rival: str) -> dict[str, Any]:
     """How often advice against a rival was right, and where it was not.
 
-    ``advice_right`` is of decided problems; ``right_when_yes`` of those that specialising won,
-    ``right_when_no`` of those that it lost; None where there is none.
+    ``decided`` problems are those whose measured gain is no tie; ``undecided`` those of them for
+    which advice has no verdict, ``coverage`` the part for which it has one. ``advice_right`` is of
+    the latter, ``right_when_yes`` of those that specialising won, ``right_when_no`` of those that
+    it lost; the same with ``_all`` of all decided ones, where no verdict is a wrong one.
+    ``sign_right``: of all decided ones, where the expected gain is on the measured gain's side of
+    1. None where there is none.
     """
     confusion = {verdict: dict.fromkeys(SIGNS, 0) for verdict in VERDICTS}
     for outcome in found:
@@ -112,17 +141,35 @@ def advice_figures(found: Sequence[Outcome], rival: str) -> dict[str, Any]:
             confusion[outcome.verdicts[rival]][sign] += 1
     right = {sign: confusion[verdict][sign] for sign, verdict in RIGHT.items()}
     decided = {sign: sum(row[sign] for row in confusion.values()) for sign in RIGHT}
+    advised = {sign: decided[sign] - confusion["undecided"][sign] for sign in RIGHT}
+    signs = [
+        expected > 1 if sign == "wins" else expected <= 1
+        for outcome in found
+        if (sign := outcome.sign(rival)) in RIGHT
+        and (expected := outcome.expected[rival]) is not None
+    ]
+    every = sum(decided.values())
     gains = [gain for outcome in found if (gain := outcome.gain(rival)) is not None]
     return {
-        "decided": sum(decided.values()),
-        "advice_right": _share(sum(right.values()), sum(decided.values())),
-        "right_when_yes": _share(right["wins"], decided["wins"]),
-        "right_when_no": _share(right["loses"], decided["loses"]),
+        "decided": every,
+        "undecided": every - sum(advised.values()),
+        "coverage": _share(sum(advised.values()), every),
+        **_rights(right, advised, ""),
+        **_rights(right, decided, "_all"),
+        "sign_right": _share(sum(signs), every),
         "specialised_wins": decided["wins"],
         "confusion": confusion,
         "gain_median": float(np.median(gains)) if gains else None,
         "gain_least": min(gains, default=None),
         "gain_most": max(gains, default=None),
+    }
+
+
+def _rights(right: Mapping[Sign, int], of: Mapping[Sign, int], end: str) -> dict[str, Any]:
+    return {
+        f"advice_right{end}": _share(sum(right.values()), sum(of.values())),
+        f"right_when_yes{end}": _share(right["wins"], of["wins"]),
+        f"right_when_no{end}": _share(right["loses"], of["loses"]),
     }
 
 
@@ -177,10 +224,7 @@ def figures(found: Sequence[Outcome]) -> dict[str, Any]:
         "problems_heldout": len(held),
         "headline": HEADLINE,
         **{name: value for name, value in headline.items() if name != "heldout"},
-        **{
-            f"{name}_heldout": unseen[name]
-            for name in ("decided", "advice_right", "right_when_yes", "right_when_no")
-        },
+        **{f"{name}_heldout": unseen[name] for name in HELD_OUT},
         "specialised_wins_natural": _wins(found, natural=True),
         **model_figures(found),
         **{f"{name}_heldout": value for name, value in model.items()},

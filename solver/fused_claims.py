@@ -15,7 +15,7 @@ import numpy as np
 from solver.advice.rates import rates_of
 from solver.device import DeviceProfile
 from solver.families.norm_activation import NormConfig
-from solver.families.norm_activation_advice import RIVALS
+from solver.families.norm_activation_rivals import RIVALS
 from solver.fused import TIE, Outcome
 
 CLAIMED = (0.55, 0.70)

@@ -12,7 +12,7 @@ from typing import Any
 
 from solver.accuracy import geomean
 from solver.families.norm_activation import NormConfig
-from solver.families.norm_activation_advice import RIVALS
+from solver.families.norm_activation_rivals import RIVALS
 from solver.fused import HEADLINE, Outcome
 
 OCCUPANCIES = (None, 16, 8, 4)

@@ -17,9 +17,8 @@ from solver.device import DeviceProfile
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_columns import NormRows, launch_registers, norm_rows
+from solver.families.norm_activation_columns import NormRows, norm_rows
 from solver.families.norm_activation_cost import priced
-from solver.occupancy import sm_limits
 from solver.pick import price
 from solver.recurrence import Ticks
 from solver.split import is_norm_held_out
@@ -58,7 +57,7 @@ class NormRace:
     def predicted_us(self, device: DeviceProfile, *, counted: bool = False) -> Floats:
         """Each row's predicted time in µs; with ``counted`` blocks as the model counts them, which
         is all that an answer knows."""
-        rows = replace(self.rows, resident=np.maximum(1, self.counted)) if counted else self.rows
+        rows = replace(self.rows, resident=self.counted) if counted else self.rows
         table = priced(self.problem, device, rows, self.cold)
         every = np.arange(table.size)
         predicted: Floats = price(table, every, every)[0] / TICKS_PER_US
@@ -86,22 +85,12 @@ def _race(rows: Sequence[Record], device: DeviceProfile, cold: bool) -> NormRace
     problem = NormProblem(**rows[0]["problem"])
     configs = tuple(NormConfig.from_dict(row["config"]) for row in rows)
     reserved = [row["reserved_smem_bytes"] for row in rows]
-    limits = sm_limits(device)
-    counted = [
-        family.resident_blocks(
-            config,
-            launch_registers(problem, config, limits.registers),
-            family.smem_bytes(problem, config) + taken,
-            limits,
-        )
-        for config, taken in zip(configs, reserved, strict=True)
-    ]
     return NormRace(
         problem,
         rows[0]["warps_per_sm"],
         cold,
         configs,
         norm_rows(problem, configs, device, [row["resident_blocks"] for row in rows], reserved),
-        np.array(counted, dtype=np.int64),
+        norm_rows(problem, configs, device, None, reserved).resident,
         np.array([row["median_us"] for row in rows]),
     )

@@ -1,8 +1,8 @@
 """What "best" means: rankings (lexicographic, weighted) and Pareto fronts, over integers.
 
-A configuration has four values: time and wait in ticks, shared memory in bytes, registers
-per thread. Whatever the objective, less of a value is never worse, so that a lower bound on
-each value bounds a whole group of configurations.
+A configuration has five values: time and wait in ticks, shared memory in bytes, registers
+per thread, energy in ticks of its own. Whatever the objective, less of a value is never worse,
+so that a lower bound on each value bounds a whole group of configurations.
 """
 
 from __future__ import annotations
@@ -16,13 +16,29 @@ from typing import Any
 
 from solver.errors import InvalidInput
 from solver.limits import check_choice, check_integer, check_number
-from solver.units import TICKS_PER_US
+from solver.units import ENERGY_TICKS_PER_MJ, TICKS_PER_US
 
-AXES = ("time", "wait", "smem", "registers")
-"""Names of a configuration's values, in the order in which ties are broken."""
+ENERGY = "energy"
+TIES = ("time", "wait", "smem", "registers")
+"""Names of the values that break ties, in that order. Energy is none of them: it counts where it
+is named, on devices whose power was measured."""
+AXES = (*TIES, ENERGY)
+"""Names of a configuration's values."""
 
-UNITS = {"time": "µs", "wait": "µs", "smem": "KiB", "registers": "registers per thread"}
-PER_UNIT = {"time": TICKS_PER_US, "wait": TICKS_PER_US, "smem": 1024, "registers": 1}
+UNITS = {
+    "time": "µs",
+    "wait": "µs",
+    "smem": "KiB",
+    "registers": "registers per thread",
+    "energy": "mJ",
+}
+PER_UNIT = {
+    "time": TICKS_PER_US,
+    "wait": TICKS_PER_US,
+    "smem": 1024,
+    "registers": 1,
+    "energy": ENERGY_TICKS_PER_MJ,
+}
 """Ticks, bytes or registers in one unit of a weight or a score."""
 
 WEIGHT_MIN, WEIGHT_MAX = 1e-9, 1e9
@@ -31,8 +47,9 @@ CAP_MAX = 256
 CAP = 32
 WITHIN = 1.25
 
-Values = tuple[int, int, int, int]
-"""Time, wait, shared memory, registers of one configuration."""
+Values = tuple[int, int, int, int, int]
+"""Time, wait, shared memory, registers, energy of one configuration; energy is 0 where the device
+has no constants of power."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +61,7 @@ class Ranking:
     rank into the user's unit.
     """
 
-    weights: tuple[int, int, int, int] | None
+    weights: tuple[int, ...] | None
     order: tuple[int, ...]
     unit: Fraction
 
@@ -60,11 +77,11 @@ class Ranking:
         return (*score, *(AXES[i] for i in self.order))
 
     def ranks(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """The ranks of a configuration's four values; works in any algebra of integers."""
+        """The ranks of a configuration's values; works in any algebra of integers."""
         return rank_terms(values, self.order, self.weights)
 
     def columns(self, values: Any) -> list[Any] | None:
-        """Exact ranks of many configurations, [4, R] → [R] each; None where 64 bits don't hold
+        """Exact ranks of many configurations, [5, R] → [R] each; None where 64 bits don't hold
         the score."""
         if self.weights is not None:
             most = sum(w * int(v.max(initial=0)) for w, v in zip(self.weights, values, strict=True))
@@ -73,7 +90,7 @@ class Ranking:
         return list(self.ranks(values))
 
     def approximate(self, values: Any) -> Any:
-        """The first rank of many configurations, [4, R] → [R]; a score in floating point."""
+        """The first rank of many configurations, [5, R] → [R]; a score in floating point."""
         if self.weights is None:
             return values[self.order[0]]
         return sum(float(w) * v for w, v in zip(self.weights, values, strict=True) if w)
@@ -86,7 +103,7 @@ class Ranking:
 def rank_terms(
     values: Sequence[Any], order: Sequence[int], weights: Sequence[Any] | None
 ) -> tuple[Any, ...]:
-    """Ranks of four values, of any kind that can be multiplied and added; weights alike."""
+    """Ranks of values of any kind that can be multiplied and added; weights alike."""
     ranks = tuple(values[i] for i in order)
     if weights is None:
         return ranks
@@ -95,7 +112,7 @@ def rank_terms(
 
 @dataclass(frozen=True, slots=True)
 class Lexicographic:
-    """Ranked by the values named, then by the others in the order of AXES."""
+    """Ranked by the values named, then by the others of TIES in their order."""
 
     order: tuple[str, ...] = ("time", "wait")
 
@@ -103,10 +120,15 @@ class Lexicographic:
         _check_names("objective.order", self.order)
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """The values that the objective names."""
+        return self.order
+
+    @property
     def ranking(self) -> Ranking:
         """The total order this is."""
         named = [AXES.index(name) for name in self.order]
-        rest = [i for i in range(len(AXES)) if i not in named]
+        rest = [i for i in range(len(TIES)) if i not in named]
         return Ranking(None, (*named, *rest), Fraction(1, PER_UNIT[self.order[0]]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +138,8 @@ class Lexicographic:
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """Ranked by a weighted sum: time and wait per µs, shared memory per KiB, per register.
+    """Ranked by a weighted sum: time and wait per µs, shared memory per KiB, per register, energy
+    per mJ.
 
     Sums are exact: a weight is the decimal number that Python prints for it.
     """
@@ -137,6 +160,11 @@ class Weighted:
             raise InvalidInput("objective.weights", "at least one must be greater than 0")
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """The values that the objective names."""
+        return tuple(name for name, _ in self.weights)
+
+    @property
     def ranking(self) -> Ranking:
         """The total order this is: score, then time, wait, shared memory, registers."""
         return _weighted_ranking(self)
@@ -154,8 +182,8 @@ class Weighted:
 def _weighted_ranking(weighted: Weighted) -> Ranking:
     exact = {name: exact_decimal(weight) / PER_UNIT[name] for name, weight in weighted.weights}
     scale = math.lcm(*(weight.denominator for weight in exact.values()))
-    time, wait, smem, registers = (int(exact.get(name, Fraction()) * scale) for name in AXES)
-    return Ranking((time, wait, smem, registers), (0, 1, 2, 3), Fraction(1, scale))
+    weights = tuple(int(exact.get(name, Fraction()) * scale) for name in AXES)
+    return Ranking(weights, tuple(range(len(TIES))), Fraction(1, scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +198,11 @@ class Pareto:
         _check_names("objective.axes", self.axes)
         check_number("objective.within", self.within, 1, WITHIN_MAX)
         check_integer("objective.cap", self.cap, 1, CAP_MAX)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The values that the objective names."""
+        return self.axes
 
     @property
     def columns(self) -> tuple[int, ...]:

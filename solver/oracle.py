@@ -25,7 +25,14 @@ from solver.table import Mask, Table
 from solver.units import TICKS_PER_US
 
 AXES = ("time", "wait", "smem", "registers")
-PER_UNIT = {"time": TICKS_PER_US, "wait": TICKS_PER_US, "smem": 1024, "registers": 1}
+"""The values that break ties; energy counts where it is named."""
+PER_UNIT = {
+    "time": TICKS_PER_US,
+    "wait": TICKS_PER_US,
+    "smem": 1024,
+    "registers": 1,
+    "energy": 10_000_000,
+}
 ATOMS_MAX = 12
 """Atoms of which every subset is tried."""
 
@@ -40,7 +47,9 @@ Atom = tuple[str, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RowValues:
-    """What every row of a table comes to. Arrays of shape [R]; time and wait in ticks."""
+    """What every row of a table comes to. Arrays of shape [R]; time and wait in ticks, energy in
+    ticks of 100 pJ, 0 where the table has no columns of power; ``watts`` are those of its launches
+    held for seconds, not rounded."""
 
     work: Ticks
     kernel: Ticks
@@ -48,6 +57,8 @@ class RowValues:
     wait: Ticks
     smem: Ticks
     registers: Ticks
+    energy: Ticks
+    watts: np.ndarray[Any, np.dtype[np.float64]]
 
     def take(self, rows: Any) -> RowValues:
         """The rows selected by an index or mask."""
@@ -63,7 +74,13 @@ class PlayedRow:
     wait: int
     smem: int
     registers: int
+    energy: int
     score: Fraction | None = None
+
+    @property
+    def values(self) -> tuple[int, int, int, int, int]:
+        """Its values, each axis's in turn."""
+        return (self.time, self.wait, self.smem, self.registers, self.energy)
 
 
 def check_playable(problem: Problem, table: Table) -> None:
@@ -86,13 +103,20 @@ def values(table: Table) -> RowValues:
     runs, run_of = np.unique(columns, axis=0, return_inverse=True)
     end, wait = simulate_rows(Pipeline(*runs.T)) if len(runs) else (slots, slots)
     w, k = table.works, table.kernels
+    time = w.fixed[work] + k.setup[kernel] + w.waves[work] * end[run_of] + w.store[work]
+    energy, watts = np.zeros_like(time), np.zeros(len(time))
+    if w.power:
+        energy = w.power["power_static"][work] * time + w.power["power_dynamic"][work]
+        watts = energy / (time * (w.power["power_slowdown"][work] / 1000))
     return RowValues(
         work=work,
         kernel=kernel,
-        time=w.fixed[work] + k.setup[kernel] + w.waves[work] * end[run_of] + w.store[work],
+        time=time,
         wait=w.waves[work] * wait[run_of],
         smem=k.smem_bytes[kernel],
         registers=k.registers[kernel],
+        energy=energy,
+        watts=watts,
     )
 
 
@@ -253,6 +277,19 @@ def _column(table: Table, work: Ticks, kernel: Ticks, path: str) -> Ticks:
         return table.kernels.registers[kernel]
     if path == "sms":
         return table.works.active[work]
+    if path == "power_w":
+        # A row is within a cap of whole watts where its power, rounded up, is.
+        rows = values(table)
+        watts = {
+            row: math.ceil(value - 1e-9)
+            for row, value in zip(
+                zip(rows.work.tolist(), rows.kernel.tolist(), strict=True),
+                rows.watts.tolist(),
+                strict=True,
+            )
+        }
+        pairs = zip(work.tolist(), kernel.tolist(), strict=True)
+        return np.array([watts[pair] for pair in pairs], dtype=np.int64)
     field = path.removeprefix("config.")
     if field in table.works.config:
         return table.works.config[field][work]
@@ -278,15 +315,16 @@ def _allowed(table: Table, constraints: Json | None) -> RowValues:
 
 def _keys(rows: RowValues, objective: Json) -> list[tuple[Any, ...]]:
     """What each row is ranked by, the configuration excepted."""
-    plain = [getattr(rows, axis).tolist() for axis in AXES]
+    plain = {axis: getattr(rows, axis).tolist() for axis in PER_UNIT}
     if objective["kind"] == "lexicographic":
         order = [*objective["order"], *(a for a in AXES if a not in objective["order"])]
-        return list(zip(*(plain[AXES.index(axis)] for axis in order), strict=True))
-    weights = [_exact(objective["weights"].get(axis, 0)) / PER_UNIT[axis] for axis in AXES]
-    return [
-        (sum((w * v for w, v in zip(weights, row, strict=True)), Fraction()), *row)
-        for row in zip(*plain, strict=True)
+        return list(zip(*(plain[axis] for axis in order), strict=True))
+    weights = {a: _exact(w) / PER_UNIT[a] for a, w in objective["weights"].items()}
+    scores = [
+        sum((w * plain[axis][i] for axis, w in weights.items()), Fraction())
+        for i in range(len(rows.time))
     ]
+    return list(zip(scores, *(plain[axis] for axis in AXES), strict=True))
 
 
 def _exact(number: float) -> Fraction:
@@ -300,5 +338,5 @@ def _config(table: Table, rows: RowValues, i: int) -> Config:
 
 
 def _played(table: Table, rows: RowValues, i: int, score: Fraction | None = None) -> PlayedRow:
-    time, wait, smem, registers = (int(getattr(rows, axis)[i]) for axis in AXES)
-    return PlayedRow(_config(table, rows, i), time, wait, smem, registers, score)
+    time, wait, smem, registers, energy = (int(getattr(rows, axis)[i]) for axis in PER_UNIT)
+    return PlayedRow(_config(table, rows, i), time, wait, smem, registers, energy, score)

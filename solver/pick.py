@@ -26,7 +26,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One priced configuration; times in ticks."""
+    """One priced configuration; times and energy in ticks."""
 
     work: int
     kernel: int
@@ -35,16 +35,17 @@ class Row:
     wait: int
     smem_bytes: int
     registers: int
+    energy: int
 
     @property
     def values(self) -> Values:
-        """Time, wait, shared memory, registers."""
-        return (self.time, self.wait, self.smem_bytes, self.registers)
+        """Time, wait, shared memory, registers, energy."""
+        return (self.time, self.wait, self.smem_bytes, self.registers, self.energy)
 
     @property
     def order(self) -> tuple[Any, ...]:
         """The key of the default ranking."""
-        return (*self.values, self.config)
+        return self.key(DEFAULT.ranking)
 
     def key(self, ranking: Ranking) -> tuple[Any, ...]:
         """The key by which rows are compared in a ranking."""
@@ -93,9 +94,10 @@ def price(table: Table, work: Any, kernel: Any) -> tuple[Ticks, Ticks]:
 
 
 def row_values(table: Table, work: Ticks, kernel: Ticks) -> Ticks:
-    """Time, wait, shared memory and registers of rows. Shape [4, R]."""
+    """Time, wait, shared memory, registers and energy of rows. Shape [5, R]."""
     time, wait = price(table, work, kernel)
-    return np.stack([time, wait, table.kernels.smem_bytes[kernel], table.kernels.registers[kernel]])
+    resources = (table.kernels.smem_bytes[kernel], table.kernels.registers[kernel])
+    return np.stack([time, wait, *resources, table.works.energy(work, time)])
 
 
 def best_rows(table: Table, count: int = 1, ranking: Ranking = DEFAULT.ranking) -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ For a ranking, given a space and the claimed first rows:
    rows allowed must be the legal ones for which all of them hold.
 2. Groups. For every group of ``solver.cover``, what bounds all its rows must lie after the
    last claimed row: their time, by the closed form at the group's best parameters, or all
-   four values.
+   values.
 3. Rows. Every row of the works left open, exactly: it must not come before the last claimed
    row, unless it is claimed itself.
 4. Finalists. The first claim and the rows nearest to it, over the event recurrence itself
@@ -36,7 +36,7 @@ import numpy as np
 
 from solver.config import Config
 from solver.conflict import Unsatisfiable, broken_sets
-from solver.constraints import Bound, Constraints
+from solver.constraints import POWER, Bound, Constraints, row_column
 from solver.cover import (
     CHAIN,
     CLOSED,
@@ -66,7 +66,7 @@ FINALISTS = 3
 CHUNKS = 32
 """Parts of what a deadline left undecided, each bounded on its own."""
 
-RESOURCE_OF = {"smem": "smem_bytes", "registers": "registers"}
+RESOURCE_OF = {"smem": "smem_bytes", "registers": "registers", "energy": "dynamic"}
 """Values by which works are put in order where they are ranked first."""
 
 
@@ -136,15 +136,17 @@ class Prover:
         return int(work[best]), int(kernel[best])
 
     @collector_off
-    def refute(self, free: Table, constraints: Constraints, conflict: Unsatisfiable) -> None:
+    def refute(
+        self, free: Table, priced: Table, constraints: Constraints, conflict: Unsatisfiable
+    ) -> None:
         """Prove that a conflict's core clashes and that nothing smaller does.
 
-        ``free`` is the legal space, priced without constraints.
+        ``free`` is the legal space priced without constraints, ``priced`` for the CTAs they leave.
         """
         members = [b for b in constraints.bounds if b.path in conflict.core]
         for bound in members:
-            self._check_bound(free, bound)
-        broken = broken_sets(free, members)
+            self._check_bound(free if bound.variable == "sms" else priced, bound)
+        broken = broken_sets(free, priced, members)
         if len(members) != len(conflict.core) or not self._smt.clash(len(members), broken):
             raise ProofError(f"{conflict.core} is no minimal core")
 
@@ -326,6 +328,9 @@ class Prover:
         """Show that a bound holds where numpy says so, at every value that its variable has."""
         if bound.variable == "sms":
             values = np.arange(1, int(table.works.active.max()) + 1)
+        elif bound.variable == POWER:
+            rows = table.rows(np.arange(len(table.first)))
+            values = np.unique(row_column(table, POWER, *rows))
         else:
             values = np.unique(table.column(bound.variable)[1])
         for value, kept in zip(values.tolist(), bound.holds(values), strict=True):
@@ -415,7 +420,7 @@ def _vector(point: Row, pareto: Pareto) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """What a front's rows must not reach: its ``points`` [N, 4], ticks below ``least``, all within
+    """What a front's rows must not reach: its ``points`` [N, 5], ticks below ``least``, all within
     the time limit."""
 
     points: Ticks

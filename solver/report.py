@@ -18,8 +18,8 @@ from solver.problem import Problem
 from solver.question import Question
 from solver.simulator import Event, Run
 from solver.solution import Solution, Unfinished
-from solver.table import LOAD_PATHS, Table
-from solver.units import us_from_ticks
+from solver.table import CLOCK, LOAD_PATHS, PER_MILLE, SLOWDOWN, Table
+from solver.units import TICKS_PER_US, joules_from_ticks, us_from_ticks
 
 GIVEN = (
     "the model: its equations and the profile's constants",
@@ -32,6 +32,7 @@ GIVEN = (
     "numpy's checks that groups and open rows partition the space, each within its group's bounds, "
     "and that the rows allowed are the legal ones within the constraints",
 )
+GIVEN_POWER = "power in whole watts: numpy rounds a row's energy over its held time up"
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
     "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
@@ -48,6 +49,7 @@ RANK_WORDS = {
     "wait": "MATH wait",
     "smem": "shared memory",
     "registers": "registers",
+    "energy": "energy",
 }
 
 
@@ -181,6 +183,7 @@ def listed_row(solution: Solution, row: Row) -> dict[str, Any]:
         "smem_bytes": row.smem_bytes,
         "registers_per_thread": row.registers or None,
         "gap": solution.gap(row),
+        **sustained_figures(solution.space.allowed, row.work, row.time),
     }
     if (score := solution.score(row)) is not None:
         body["score"] = score
@@ -272,7 +275,8 @@ def _given(solution: Solution) -> list[str]:
     """What the proof takes as given."""
     if solution.space.allowed.family == paper.NAME:
         return list(GIVEN)
-    return [*GIVEN, family_of(solution.question.problem).registers()]
+    power = [GIVEN_POWER] if solution.question.constraints.on_power else []
+    return [*GIVEN, *power, family_of(solution.question.problem).registers()]
 
 
 def predicted(table: Table, work: int, kernel: int, problem: Any) -> dict[str, Any]:
@@ -293,6 +297,7 @@ def predicted(table: Table, work: int, kernel: int, problem: Any) -> dict[str, A
         **family_of(problem).rate(problem, us_from_ticks(time)),
         "bound": bound,
         "clock_mhz": int(w.clock_mhz[work]) or None,
+        **sustained(table, work, time),
         "breakdown": {
             "copy_us": us_from_ticks(table.copies),
             "launch_us": us_from_ticks(launch),
@@ -312,6 +317,31 @@ def predicted(table: Table, work: int, kernel: int, problem: Any) -> dict[str, A
             "waves": waves,
         },
     }
+
+
+def sustained(table: Table, work: int, time: int) -> dict[str, Any]:
+    """What is predicted of a row of ``time`` ticks where its launches follow one another for
+    seconds; nothing where the table has no columns of power."""
+    w = table.works
+    if not w.power:
+        return {}
+    return {
+        "sustained": {
+            **sustained_figures(table, work, time),
+            "time_us": time * int(w.power[SLOWDOWN][work]) / (TICKS_PER_US * PER_MILLE),
+            "clock_mhz": int(w.power[CLOCK][work]),
+        }
+    }
+
+
+def sustained_figures(table: Table, work: int, time: int) -> dict[str, float]:
+    """Its power and its energy per launch then; nothing where the table has no columns of power."""
+    w = table.works
+    if not w.power:
+        return {}
+    energy = int(w.energy(work, time))
+    held = time * int(w.power[SLOWDOWN][work])
+    return {"power_w": energy * PER_MILLE / held, "energy_j": joules_from_ticks(energy)}
 
 
 class Parts(NamedTuple):

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from solver.conflict import find_conflict
-from solver.constraints import NONE, Constraints
+from solver.constraints import NONE, POWER, Constraints, row_column
 from solver.device import DeviceProfile
 from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
-from solver.families import paper, sm90_gemm
+from solver.families import paper, sm90_gemm, sm90_gemm_power
 from solver.families.norm_activation import NormProblem
 from solver.families.registry import family_of
 from solver.problem import Problem
 from solver.recurrence import Ticks
-from solver.table import Table, part_columns
-from solver.units import TICKS_PER_US
+from solver.table import DYNAMIC, STATIC, Table, part_columns
+from solver.units import ENERGY_MAX, JOULES_PER_TICK, TICKS_PER_US
 
+UNPUBLISHED = {"registers_per_thread": "registers", POWER: "power"}
+"""What constraints bound that the published model does not have, and in words."""
 TICKS_MAX = 2**62
 """Bound on every time, so that sums of two fit 64 bits."""
 
@@ -78,15 +81,54 @@ def tabulate(
 def check_range(table: Table, extent: str = "m") -> None:
     """Raise InvalidProblem where some time is beyond what 64-bit ticks hold with room to spare,
     about the field ``extent``."""
-    w = table.works
-    step = (w.load + w.jitter + w.latency + w.math).astype(float)
-    longest = w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed + w.store
+    longest = _longest(table)
     if longest.max(initial=0) >= TICKS_MAX:
         raise InvalidProblem(
             extent,
             f"some configuration may take {float(longest.max()) / TICKS_PER_US:.3g} µs on so few "
             f"SMs; times are counted up to {TICKS_MAX / TICKS_PER_US:.3g} µs",
         )
+
+
+def _longest(table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A time, in ticks, that no row of each work exceeds by more than its kernel's set-up."""
+    w = table.works
+    step = (w.load + w.jitter + w.latency + w.math).astype(float)
+    longest: np.ndarray[Any, np.dtype[np.float64]] = (
+        w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed + w.store
+    )
+    return longest
+
+
+def with_countable_energy(table: Table) -> Table:
+    """The table; without columns of power where some energy is beyond what is counted."""
+    power = table.works.power
+    if not power:
+        return table
+    most = power[STATIC] * _longest(table) + power[DYNAMIC]
+    if most.max(initial=0) < ENERGY_MAX:
+        return table
+    return replace(table, works=replace(table.works, power={}))
+
+
+def require_power(table: Table, device: DeviceProfile, field: str) -> None:
+    """Raise Unsupported, or InvalidProblem where energies are too large, about the user's ``field``
+    unless the table has columns of power."""
+    if table.works.power:
+        return
+    if table.family != sm90_gemm.NAME:
+        raise Unsupported(field, f"{table.family} has no model of power; {sm90_gemm.NAME} has one")
+    if sm90_gemm_power.TABLE in device.models:
+        raise InvalidProblem(
+            field,
+            "some configuration may take more energy than is counted, "
+            f"{ENERGY_MAX * JOULES_PER_TICK / 1e3:.0f} kJ a launch",
+        )
+    raise Unsupported(
+        field,
+        f"the power of {device.name} has not been measured: on one, `python -m kernels.power` does "
+        "that, and `python -m bench.power_fit --write` makes constants of it (docs/energy.md)",
+    )
 
 
 def check_restriction(space: Space) -> None:
@@ -100,8 +142,7 @@ def check_restriction(space: Space) -> None:
     work, kernel = legal.rows(np.arange(len(legal.first)))
     kept = np.ones(len(work), dtype=bool)
     for bound in space.constraints.bounds:
-        of_works, column = legal.column(bound.variable)
-        kept &= bound.holds(column)[work if of_works else kernel]
+        kept &= bound.holds(row_column(legal, bound.variable, work, kernel))
     mine = allowed.rows(np.arange(len(allowed.first)))
     for part, theirs, rows, others in (
         (legal.works, allowed.works, work[kept], mine[0]),
@@ -112,6 +153,24 @@ def check_restriction(space: Space) -> None:
             not np.array_equal(column[rows], other[others]) for column, other in pairs
         ):
             raise ProofError("the rows allowed are not the legal ones within the constraints")
+
+
+def legal_table(
+    problem: Problem | NormProblem,
+    device: DeviceProfile,
+    pricing: Pricing,
+    constraints: Constraints,
+) -> Table:
+    """Every legal configuration, priced for the CTAs that the constraints leave."""
+    table = tabulate(
+        problem,
+        device,
+        pricing.model,
+        cache=pricing.cache,
+        divergence=pricing.divergence,
+        grids=constraints.grids(device.limit("sms")),
+    )
+    return with_countable_energy(table)
 
 
 def build_space(
@@ -127,24 +186,17 @@ def build_space(
     """
     if pricing.model == "paper":
         for bound in constraints.bounds:
-            if bound.variable == "registers_per_thread":
+            if bound.variable in UNPUBLISHED:
                 raise InvalidInput(
                     bound.path.rpartition(".")[0],
-                    "is known in model calibrated alone; the published model has no registers",
+                    "is known in model calibrated alone; the published model has no "
+                    + UNPUBLISHED[bound.variable],
                 )
 
-    def priced(grids: Ticks | None) -> Table:
-        return tabulate(
-            problem,
-            device,
-            pricing.model,
-            cache=pricing.cache,
-            divergence=pricing.divergence,
-            grids=grids,
-        )
+    def priced(constraints: Constraints) -> Table:
+        return legal_table(problem, device, pricing, constraints)
 
-    grids = constraints.grids(device.limit("sms"))
-    legal = priced(grids)
+    legal = priced(constraints)
     extent = family_of(problem).extent
     check_range(legal, extent)
     if not legal.size:
@@ -155,7 +207,9 @@ def build_space(
         raise InvalidProblem(
             extent, f"no configuration of {legal.family} is legal for this problem{why}"
         )
+    if constraints.on_power is not None:
+        require_power(legal, device, constraints.on_power.rpartition(".")[0])
     allowed = constraints.restrict(legal)
     if not allowed.size:
-        raise find_conflict(legal if grids is None else priced(None), constraints)
+        raise find_conflict(priced(NONE), legal, constraints, priced)
     return Space(legal, allowed, constraints)

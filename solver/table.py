@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,19 @@ from solver.recurrence import Pipeline, Ticks
 LOAD_PATHS = ("loads", "l2", "memory")
 """The SM's own path, the L2 it shares, the device memory it shares."""
 
+POWER = STATIC, DYNAMIC, SLOWDOWN, CLOCK = (
+    "power_static",
+    "power_dynamic",
+    "power_slowdown",
+    "power_clock_mhz",
+)
+"""Columns of what works do where launches follow one another for seconds: watts for every tick that
+one is predicted to take by itself; energy ticks besides; how long it takes then, in thousandths of
+that; and the SM clock that is held."""
+PER_MILLE = 1000
+
+MAPPINGS = ("config", "power")
+"""Fields of works and kernels that hold columns by name."""
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 P = TypeVar("P", "Works", "Kernels")
@@ -35,7 +48,7 @@ class Works:
     split-K reduction); both in ticks. ``active`` CTAs are launched, one an SM. ``load_path``
     indexes LOAD_PATHS: what a load waits for most. ``clock_mhz`` is the SM clock the cycles
     were priced at, 0 in a model without one. ``config`` holds the configuration fields a work
-    fixes.
+    fixes, ``power`` the columns of POWER, or none where the device has no constants of power.
     """
 
     load: Ticks
@@ -53,6 +66,7 @@ class Works:
     load_path: Ticks
     clock_mhz: Ticks
     config: Mapping[str, Ticks]
+    power: Mapping[str, Ticks] = field(default_factory=dict)
 
     def load_at(self, work: Any, slots: Any) -> Ticks:
         """Load occupancy of works in rings of so many slots, in ticks, with what late loads add.
@@ -69,6 +83,19 @@ class Works:
         comes_round = self.iterations[work] * self.units[work] > slots
         ticks: Ticks = load + np.rint(np.where(comes_round, added, 0)).astype(np.int64)
         return ticks
+
+    def energy(self, work: Any, time: Any) -> Any:
+        """Energy of launches of works that take ``time`` ticks, held for seconds, in energy ticks;
+        0 without columns of power."""
+        if not self.power:
+            return np.zeros_like(time)
+        return self.power[STATIC][work] * time + self.power[DYNAMIC][work]
+
+    def watts(self, work: Any, time: Ticks) -> Ticks:
+        """Their power meanwhile, in whole watts, rounded up."""
+        held = time * self.power[SLOWDOWN][work]
+        watts: Ticks = -(-self.energy(work, time) * PER_MILLE // held)
+        return watts
 
     @property
     def cluster(self) -> Ticks:
@@ -123,7 +150,8 @@ class Table:
     def column(self, variable: str) -> tuple[bool, Ticks]:
         """(whether it is the works', the column) of a variable that constraints may name.
 
-        ``smem_bytes``, ``registers_per_thread``, ``sms`` or ``config.`` and a field.
+        ``smem_bytes``, ``registers_per_thread``, ``sms`` or ``config.`` and a field. Rows decide
+        ``power_w``: ``solver.constraints.row_column``.
         """
         if variable == "sms":
             return True, self.works.active
@@ -154,6 +182,25 @@ class Table:
             setup_min=extremes(np.minimum, kept.setup, first, count),
             copies=self.copies,
             decode=self.decode,
+        )
+
+    def restrict_rows(self, keep: Mask) -> Table:
+        """The table without the rows that are not kept, of all in order; each row left has a
+        kernel entry of its own, since what is left of a work need not be a slice. Shape [R]."""
+        work, kernel = self.rows(np.arange(len(self.first)))
+        kernels = _take(self.kernels, kernel[keep])
+        left = np.bincount(work[keep], minlength=len(self.first)).astype(np.int64)
+        works = np.flatnonzero(left > 0)
+        count = left[works]
+        first = np.cumsum(count) - count
+        return replace(
+            self,
+            works=_take(self.works, works),
+            kernels=kernels,
+            first=first,
+            count=count,
+            slots_max=extremes(np.maximum, kernels.slots, first, count),
+            setup_min=extremes(np.minimum, kernels.setup, first, count),
         )
 
     def launch_ticks(self, work: Any, setup: Any, end: Any) -> Ticks:
@@ -215,16 +262,23 @@ def largest_grid(
 
 
 def part_columns(part: Works | Kernels) -> dict[str, Ticks]:
-    """Every column of works or kernels by name, configuration fields last."""
-    columns = {f.name: getattr(part, f.name) for f in fields(part) if f.name != "config"}
-    return {**columns, **part.config}
+    """Every column of works or kernels by name, configuration fields last but for power's."""
+    columns = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in MAPPINGS}
+    for name in MAPPINGS:
+        columns |= getattr(part, name, {})
+    return columns
 
 
 def _take(part: P, rows: Ticks) -> P:
     """Works or kernels, the given rows of every column."""
-    columns = {f.name: getattr(part, f.name)[rows] for f in fields(part) if f.name != "config"}
-    config = {name: column[rows] for name, column in part.config.items()}
-    return type(part)(**columns, config=config)
+    taken: dict[str, Any] = {}
+    for name in (f.name for f in fields(part)):
+        column = getattr(part, name)
+        if name in MAPPINGS:
+            taken[name] = {each: values[rows] for each, values in column.items()}
+        else:
+            taken[name] = column[rows]
+    return type(part)(**taken)
 
 
 def extremes(reduce: np.ufunc, column: Ticks, first: Ticks, count: Ticks) -> Ticks:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import z3
 
-from solver.cover import PARAMETERS
+from solver.cover import PARAMETERS, RESOURCES
 from solver.deadline import NEVER_MS, Deadline, OutOfTime
 from solver.errors import ProofError
 from solver.objective import Ranking, Values
@@ -24,8 +24,7 @@ from solver.z3_algebra import ALGEBRA, before
 UNROLLED = 12
 """Iterations unrolled in the event arrays: one turn of the deepest ring."""
 
-RESOURCES = ("smem_bytes", "registers", "code")
-ROW = (*PARAMETERS, *RESOURCES)
+ROW = (*PARAMETERS, *RESOURCES, "code")
 """A row's numbers: its parameters, its resources, its configuration packed into an integer."""
 
 
@@ -81,7 +80,10 @@ class EventSolver:
     """
 
     RENEWED_AFTER = 200
-    FIELDS = ("load", "latency", "math", "early", "slots", "frame", *RESOURCES)
+    FIELDS = (
+        *("load", "latency", "math", "early", "slots", "frame"),
+        *("smem_bytes", "registers", "code"),
+    )
     EXTENSION = ("remainder", "rest", "busy")
 
     def __init__(self, context: z3.Context) -> None:
@@ -96,7 +98,11 @@ class EventSolver:
         self._times = [[z3.Int(f"{a}_{i}", context) for a in self._arrays] for i in range(UNROLLED)]
         v, end = self._v, self._arrays[-1]
         last = end[v["remainder"]] + v["rest"]
-        self._values = (v["frame"] + last, last - v["busy"], v["smem_bytes"], v["registers"])
+        self._energy = z3.Int("row_energy", context)
+        self._values = (
+            *(v["frame"] + last, last - v["busy"]),
+            *(v["smem_bytes"], v["registers"], self._energy),
+        )
         self._renew()
 
     def _renew(self) -> None:
@@ -195,6 +201,7 @@ class EventSolver:
             known = dict(zip(ROW, row.values, strict=True))
             known |= dict(zip(Finalist.DERIVED, row.derived, strict=True))
             equal = [self._v[name] == known[name] for name in self._v]
+            equal.append(self._energy == known["static"] * self._values[0] + known["dynamic"])
             self._solver.add(z3.Implies(self._row == i, z3.And(*equal)))
 
     def _are(self, values: Values) -> list[z3.BoolRef]:

@@ -28,7 +28,8 @@ class Smt:
         self._code = z3.Int("code", context)
         time_, end = time_bound(p, ALGEBRA)
         wait = p.waves * (end - busy_ticks(p))
-        self._row_values = (time_, wait, p.smem_bytes, p.registers)
+        energy = p.static * time_ + p.dynamic
+        self._row_values = (time_, wait, p.smem_bytes, p.registers, energy)
         self._group_values = value_bounds(p, ALGEBRA)
         self._by_ranking: dict[Any, tuple[Ground, Ground]] = {}
         claim = self._variables([f"claim_{name}" for name in AXES])

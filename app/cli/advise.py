@@ -27,13 +27,14 @@ from app.schemas.faults import describe
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import DEFAULT_RIVAL, RIVALS
+from solver.families.norm_activation_advice import DEFAULT_RIVAL
+from solver.families.norm_activation_rivals import RIVALS
 
-SOURCES = {"figures": "its figures", "model": "the model"}
+SOURCES = {"figures": "its figures", "model": "the model", "races": "races beside it"}
 VERDICTS = {
     "specialise": "divide the warps",
     "no": "don't divide the warps",
-    "undecided": "the figures don't decide",
+    "undecided": "undecided: measure it",
 }
 
 
@@ -111,7 +112,7 @@ def show(console: Console, body: Body) -> None:
         how = "measured" if present["measured"] else f"by {SOURCES[body['source']]}"
         rows.append(("takes now", f"{_range(present)} µs, {how}"))
     rows += [
-        (f"best {each['kind']}", f"{each['time_us']:.4g} µs by the model")
+        (f"best {each['kind']}", f"{each['time_us']:.4g} µs by {SOURCES[body['source']]}")
         for each in body["kernels"]
     ]
     rows.append(("gain of divided warps", _gain(body["gain"])))

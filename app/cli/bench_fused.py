@@ -114,7 +114,10 @@ def _show_advice(console: Console, title: str, figures: Mapping[str, Any]) -> No
     for words, part in (("all", figures), ("held out", figures["heldout"])):
         shares = ", ".join(_percent(part[name]) for name in names)
         console.print(
-            f"  right of {part['decided']} decided, where it won, lost ({words}): {shares}"
+            f"  a verdict on {_percent(part['coverage'])} of {part['decided']} decided; right of "
+            f"these, where it won, lost ({words}): {shares}; undecided as wrong: "
+            f"{_percent(part['advice_right_all'])}; by the sign alone: "
+            f"{_percent(part['sign_right'])}"
         )
     gains = ", ".join(_ratio(figures[f"gain_{name}"]) for name in ("least", "median", "most"))
     console.print(f"  measured gain: least, median, most: {gains}")

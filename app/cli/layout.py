@@ -56,6 +56,21 @@ def predicted_rows(p: Body) -> list[tuple[str, Any]]:
         ("of which, µs", parts),
         ("MATH wait", f"{p['wait_us']:.2f} µs"),
         ("bound by", p["bound"]),
+        *sustained_rows(p),
+    ]
+
+
+def sustained_rows(p: Body) -> list[tuple[str, Any]]:
+    """What launches that follow one another for seconds hold; [] where nothing is known of it."""
+    if "sustained" not in p:
+        return []
+    held = p["sustained"]
+    return [
+        (
+            "held for seconds",
+            f"{held['power_w']:.0f} W at {held['clock_mhz']} MHz, {held['energy_j'] * 1e3:.4g} mJ "
+            f"and {held['time_us']:.2f} µs a launch",
+        )
     ]
 
 

@@ -20,7 +20,8 @@ from app.cli.layout import (
     warning_rows,
 )
 from app.ops import op_of
-from solver.constraints import Constraints
+from solver.constraints import POWER, Constraints
+from solver.objective import ENERGY, objective_from_dict
 from solver.report import RANK_WORDS
 
 
@@ -108,7 +109,7 @@ def show_answer(console: Console, body: Body) -> None:
         )
     )
     if body["alternatives"]:
-        console.print(_listed("The next ones", body["alternatives"], words, first=2))
+        console.print(_listed("The next ones", body["alternatives"], body, first=2))
     if "front" in body:
         listed, size = len(body["front"]), body["front_size"]
         which = (
@@ -116,25 +117,41 @@ def show_answer(console: Console, body: Body) -> None:
             if listed < size
             else ("The one point" if size == 1 else f"All {size} points")
         )
-        console.print(_listed(f"{which} of the front", body["front"], words, first=1))
+        console.print(_listed(f"{which} of the front", body["front"], body, first=1))
 
 
-def _listed(title: str, rows: Sequence[Body], words: Callable[[Body], str], first: int) -> Table:
-    """Configurations with their values, numbered from ``first``."""
-    scored = "score" in rows[0]
+SHOWN: dict[str, Callable[[Body], str]] = {
+    "time, µs": lambda row: f"{row['time_us']:.2f}",
+    "wait, µs": lambda row: f"{row['wait_us']:.2f}",
+    "smem, B": lambda row: f"{row['smem_bytes']:,}",
+    "registers": lambda row: str(row["registers_per_thread"] or "-"),
+    "W": lambda row: f"{row['power_w']:.0f}",
+    "mJ": lambda row: f"{row['energy_j'] * 1e3:.4g}",
+}
+"""Values of a configuration that is listed, by the heads of their columns."""
+USUAL = ("time, µs", "wait, µs", "smem, B", "registers")
+OF_ENERGY = ("time, µs", "smem, B", "W", "mJ")
+"""What there is room for in 80 columns, where energy or power was asked about."""
+
+
+def _listed(title: str, rows: Sequence[Body], body: Body, first: int) -> Table:
+    """Configurations of an answer with their values, numbered from ``first``."""
+    scored, words = "score" in rows[0], op_of(body).config_words
+    objective = objective_from_dict({k: v for k, v in body["objective"].items() if k != "units"})
+    asks_power = ENERGY in objective.named or POWER in body.get("constraints", {})
     table = Table(title=title, title_justify="left", box=box.SIMPLE)
-    names = ("time, µs", "wait, µs", "smem, B", "registers", *(["score"] if scored else []), "gap")
+    values = OF_ENERGY if asks_power else USUAL
+    names = (*values, *(["score"] if scored else []), "gap")
     table.add_column("")
     table.add_column("configuration", overflow="fold", min_width=24)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for rank, row in enumerate(rows, start=first):
-        values = [f"{row['time_us']:.2f}", f"{row['wait_us']:.2f}", f"{row['smem_bytes']:,}"]
-        values.append(str(row["registers_per_thread"] or "-"))
+        cells = [SHOWN[name](row) for name in values]
         if scored:
-            values.append(f"{row['score']:.6g}")
-        values.append("-" if row["gap"] is None else f"{row['gap']:.2%}")
-        table.add_row(str(rank), words(row["config"]), *values)
+            cells.append(f"{row['score']:.6g}")
+        cells.append("-" if row["gap"] is None else f"{row['gap']:.2%}")
+        table.add_row(str(rank), words(row["config"]), *cells)
     return table
 
 

@@ -9,15 +9,12 @@ from pydantic import ConfigDict, Field
 from app.schemas.limits import Name, between, one_of
 from app.schemas.parts import Shape
 from app.schemas.questions import Cache, Device, Request
+from solver.advice.advise import Source
 from solver.advice.figures import INTEGERS, NUMBERS, SOURCES
 from solver.advice.ncu import MAX_CHARS
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import (
-    DEFAULT_RIVAL,
-    LEAST_WARPS,
-    MOST_WARPS,
-    RIVALS,
-)
+from solver.families.norm_activation_advice import DEFAULT_RIVAL, LEAST_WARPS, MOST_WARPS
+from solver.families.norm_activation_rivals import RIVALS
 
 
 def _whole(name: str, words: str, *default: Any) -> Any:
@@ -224,16 +221,19 @@ class AdviseAnswer(Shape):
     problem: dict[str, Any] | None = Field(description="of `op`; else null")
     config: dict[str, Any] | None = Field(description="the kernel of `op` that figures are of")
     kernels: list[ForecastShape] = Field(
-        description="of `op`: the fastest kernel of each kind by the model; empty where the "
-        "advice is by figures"
+        description="of `op`: the fastest kernel of each kind, by races beside it or by the model; "
+        "empty where the advice is by figures"
     )
     launch: LaunchShape | None = Field(description="of `ncu_csv`; else null")
     notes: list[str] = Field(description="what had to be taken for something else")
     verdict: Literal["specialise", "no", "undecided"]
-    source: Literal["figures", "model"] = Field(description="what the answer is by")
+    source: Source = Field(description="what the answer is by")
     steps: list[StepShape]
     reasons: list[ReasonShape] = Field(description="all that speak against it")
-    missing: list[str] = Field(description="figures that would decide an undecided verdict")
+    missing: list[str] = Field(
+        description="figures that would decide an undecided verdict; `verification` where the "
+        "kinds must be raced"
+    )
     present_us: PresentShape | None = Field(description="time of a launch now")
     gain: RangeShape | None = Field(
         description="present time over that of divided warps; null where a stage's time is not "

@@ -82,7 +82,7 @@ class Timeout(Shape):
         description="how much better than the answer the best of them may be at most, as a "
         "fraction of the answer's",
     )
-    gap_in: Literal["score", "time", "wait", "smem", "registers"] = Field(
+    gap_in: Literal["score", "time", "wait", "smem", "registers", "energy"] = Field(
         description="what the gap is a fraction of: the objective's first rank"
     )
 
@@ -106,6 +106,8 @@ class Listed(Shape):
         description="the objective's first rank over the answer's, less one (of a front: time "
         "over the least); null where that of the answer is 0"
     )
+    power_w: float | None = Field(None, description="as `sustained` of what is predicted has it")
+    energy_j: float | None = Field(None, description="the same")
     score: float | None = Field(None, description="present with a weighted objective")
 
 

@@ -15,7 +15,8 @@ from app.schemas.limits import between, up_to
 from solver.constraints import BOUND_MAX, VALUES_MAX
 from solver.objective import AXES, CAP, CAP_MAX, DEFAULT, WEIGHT_MAX, WITHIN, WITHIN_MAX
 
-Axis = Literal["time", "wait", "smem", "registers"]
+Axis = Literal["time", "wait", "smem", "registers", "energy"]
+"""Energy on devices whose power was measured alone."""
 Axes = Annotated[
     list[Axis], FailFast(), Field(json_schema_extra={**up_to(len(AXES)), "uniqueItems": True})
 ]
@@ -37,6 +38,10 @@ class Weights(TypedDict, total=False):
     wait: Annotated[Weight, Field(description="per µs")]
     smem: Annotated[Weight, Field(description="per KiB")]
     registers: Annotated[Weight, Field(description="per register of a thread")]
+    energy: Annotated[
+        Weight,
+        Field(description="per mJ of a launch, on devices whose power was measured"),
+    ]
 
 
 class WeightedRequest(TypedDict):
@@ -91,6 +96,12 @@ BoundRequest = TypedDict(
 BoundRequest.__doc__ = "At least one of the three; a value must satisfy all that are given."
 
 
+class CapRequest(TypedDict):
+    """An upper bound."""
+
+    max: Value
+
+
 class ConfigBounds(TypedDict, total=False):
     """Bounds on a configuration's own fields."""
 
@@ -114,6 +125,13 @@ class ConstraintsRequest(TypedDict, total=False):
     smem_bytes: Annotated[BoundRequest, Field(description="dynamic shared memory of a CTA")]
     registers_per_thread: Annotated[BoundRequest, Field(description="launch registers")]
     sms: Annotated[BoundRequest, Field(description="SMs to use, one CTA on each")]
+    power_w: Annotated[
+        CapRequest,
+        Field(
+            description="watts of the device where launches follow one another for seconds; where "
+            "its power was measured"
+        ),
+    ]
     config: ConfigBounds
 
 

@@ -74,12 +74,24 @@ Bound = Literal[
 ]
 
 
+class Sustained(Shape):
+    """What launches that follow one another for seconds hold."""
+
+    power_w: float = Field(description="of the whole device")
+    energy_j: float = Field(description="of one launch")
+    time_us: float = Field(description="of one launch, at that clock")
+    clock_mhz: int = Field(description="the SM clock that the power limit leaves")
+
+
 class Predicted(Shape):
     time_us: float
     wait_us: float = Field(description="MATH-warp idle time of the critical CTA")
     tflops: float
     bound: Bound = Field(description="what decides the time")
     clock_mhz: int | None = Field(description="null in a model without a clock")
+    sustained: Sustained | None = Field(
+        None, description="present where the device's power was measured"
+    )
     breakdown: Breakdown = Field(description="parts that add up to time_us")
     pipeline: Pipeline = Field(description="the recurrence's parameters")
 

@@ -9,7 +9,8 @@ from typing import Any
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 STATUSES = ("queued", "running", "passed", "failed", "cancelled")
 UNREADABLE = "unreadable"
-"""Why a job failed of which the database has something that this program can't read."""
+"""Why a job failed of which the database has something that this program can't read, and what is
+shown in the place of a moment that is none."""
 
 _PRIORITY_NAMES = {number: name for name, number in PRIORITIES.items()}
 
@@ -87,6 +88,11 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def written(moment: datetime | None) -> str | None:
-    """A moment as JSON has it: ISO 8601 in UTC, with milliseconds."""
-    return None if moment is None else moment.isoformat(timespec="milliseconds")
+def written(moment: Any) -> str | None:
+    """A moment as JSON has it: ISO 8601 in UTC, with milliseconds. UNREADABLE for what stands in
+    the place of one and is none."""
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        return UNREADABLE
+    return moment.isoformat(timespec="milliseconds")

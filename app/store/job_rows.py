@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from app.store.job import Job, JobEvent, Outcome, now, written
-from app.store.tables import job_events, jobs, launches
+from app.store.tables import job_events, jobs, launches, measurements
 
 ID = re.compile("[0-9a-f]{32}")
 LOSSES_MAX = 3
@@ -24,8 +24,9 @@ def job_of(row: RowMapping) -> Job:
 
 
 def event_of(row: RowMapping) -> JobEvent:
-    """An event from its row, its moment among its data."""
-    return JobEvent(row["number"], row["name"], {**row["data"], "at": written(row["at"])})
+    """An event from its row, its moment among its data; damaged ones are left out."""
+    data = row["data"] if isinstance(row["data"], dict) else {}
+    return JobEvent(row["number"], row["name"], {**data, "at": written(row["at"])})
 
 
 def sha256_of(text: str) -> str:
@@ -75,7 +76,10 @@ def end(
     result: dict[str, Any] | None = None,
     **more: Any,
 ) -> Job:
-    """A job that nothing will change any more."""
+    """A job that nothing will change any more. What an earlier run, whose end was lost, measured is
+    forgotten where it has not passed."""
+    if status != "passed":
+        connection.execute(delete(measurements).where(measurements.c.verification_id == job.id))
     more |= {"status": status, "reason": reason, "result": result, "finished_at": now()}
     last = select(func.coalesce(func.max(jobs.c.ended), 0)).scalar_subquery()
     return change(connection, job.id, ended=last + 1, **more)

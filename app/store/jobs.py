@@ -152,6 +152,12 @@ class JobStore:
                 connection.execute(update(jobs).where(where).values(cancel_requested=True))
             return self._find(connection, job_id, owner, kind)
 
+    def is_cancelled(self, job: Job) -> bool:
+        """Whether somebody wants a job that runs to be cancelled."""
+        query = select(jobs.c.cancel_requested).where(jobs.c.id == job.id)
+        with self._database.read() as connection:
+            return bool(connection.execute(query).scalar_one_or_none())
+
     def claim(self, gpu: str) -> Job | None:
         """Take the queued job of the highest priority, the one accepted first among those. One that
         can't be read comes back failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +24,9 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 metadata = MetaData(
     naming_convention={
@@ -56,6 +58,38 @@ class Moment(TypeDecorator[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+class _AsItIs(sqlite.DATETIME):
+    """SQLite's moment; what is none comes back as it stands there."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        read = super().result_processor(dialect, coltype)
+        assert read is not None
+
+        def read_or_keep(value: Any) -> Any:
+            try:
+                return read(value)
+            except (TypeError, ValueError):
+                return value
+
+        return read_or_keep
+
+
+class ShownMoment(Moment):
+    """A moment by which nothing is decided. A damaged one, which SQLite may have, comes back as it
+    is: it must not hide its row."""
+
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(_AsItIs())  # type: ignore[no-untyped-call]
+        return super().load_dialect_impl(dialect)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        is_one = isinstance(value, datetime)
+        return super().process_result_value(value, dialect) if is_one else value
+
+
 DOCUMENT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")  # SQLite numbers rows of INTEGER alone
 
@@ -81,9 +115,9 @@ jobs = Table(
     Column("key_id", String(16), nullable=False),
     Column("idempotency_key", String(255)),
     Column("request_sha256", String(64), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("started_at", Moment),
-    Column("finished_at", Moment),
+    Column("created_at", ShownMoment, nullable=False),
+    Column("started_at", ShownMoment),
+    Column("finished_at", ShownMoment),
     UniqueConstraint("key_id", "idempotency_key"),
     Index(None, "status", "priority", "number"),
     sqlite_autoincrement=True,
@@ -96,7 +130,7 @@ job_events = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("name", String(32), nullable=False),
     Column("data", DOCUMENT, nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", ShownMoment, nullable=False),
 )
 
 api_keys = Table(
@@ -121,7 +155,7 @@ launches = Table(
     Column("job_id", String(32), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("key_id", String(16), nullable=False),
-    Column("at", Moment, nullable=False),
+    Column("at", ShownMoment, nullable=False),
     Column("gpu", String(100), nullable=False),
     Column("request", DOCUMENT, nullable=False),
     Column("outcome", String(16), nullable=False),
@@ -140,7 +174,7 @@ measurements = Table(
     Column("number", SERIAL, primary_key=True),
     # Kept when the job is forgotten, so no foreign key.
     Column("verification_id", String(32), nullable=False, unique=True),
-    Column("at", Moment, nullable=False),
+    Column("at", ShownMoment, nullable=False),
     Column("problem_sha256", String(64), nullable=False),
     Column("problem", DOCUMENT, nullable=False),
     Column("cache", String(8), nullable=False),

@@ -20,8 +20,10 @@ SPECIALISE: Verdict = "specialise"
 AGAINST: Verdict = "no"
 UNDECIDED: Verdict = "undecided"
 
-BY_FIGURES = "figures"
-BY_MODEL = "model"
+Source = Literal["figures", "model", "races"]
+BY_FIGURES: Source = "figures"
+BY_MODEL: Source = "model"
+BY_RACES: Source = "races"
 ALTERNATIVE = (
     "asynchronous copies several chunks ahead, into a ring that like warps fill themselves: "
     "cp.async, or bulk copies from sm_90 on. On one H200 it came within 10 % of what divided warps "
@@ -55,14 +57,14 @@ class Advice:
     alternative_gain: Range | None
     figures: KernelFigures
     device: DeviceProfile
-    source: str = BY_FIGURES
+    source: Source = BY_FIGURES
     gain_rests_on: str = given.DIVIDED.source
     alternative_rests_on: str = given.LIKE.source
 
     @property
     def thresholds(self) -> tuple[given.Threshold, ...]:
         """Those of reasons that belong to no step."""
-        least = given.MODEL_GAIN if self.source == BY_MODEL else given.GAIN
+        least = given.GAIN if self.source == BY_FIGURES else given.TIE
         return given.SHORT, given.SERVED, least
 
     def to_dict(self) -> dict[str, Any]:

@@ -108,12 +108,13 @@ GAIN = Threshold(
     "1",
     f"dividing the warps cost 11 % in the median against like warps; {GRID}",
 )
-MODEL_GAIN = Threshold(
-    "least gain by the model",
-    1.01,
+TIE = Threshold(
+    "what a gain may be off 1 and be none",
+    0.02,
     "1",
-    "chosen over the problems of the measured grid that constants are fitted to: from there on "
-    "advice against strong kernels is as often right where divided warps won as where they lost",
+    "as far apart as a measurement tells two kernels for sure. By forecasts it is said that "
+    "divided warps win, or lose, where they do the opposite by more than that in at most one in "
+    "ten problems",
 )
 SMALLEST_CHUNK_BYTES = 4096
 LARGEST_CHUNK_BYTES = 16384

@@ -31,6 +31,7 @@ _ROUND: dict[str, tuple[float, float, str]] = {
     "l2_kept_fraction": (0.5, 0.3, MEANING),
     "l1_kept_fraction": (0.2, WIDE, UNKNOWN),
     "l1_kept_bulk_fraction": (0.5, WIDE, UNKNOWN),
+    "l1_passing_weight": (1.0, WIDE, UNKNOWN),
     "sm_bytes_per_cycle": (64.0, 0.3, PUBLIC),
     "load_norm": (6.0, CHOSEN, "how sharply the slowest part of a load decides"),
     "memory_latency_us": (0.6, 0.3, PUBLIC),
@@ -52,11 +53,12 @@ _ROUND: dict[str, tuple[float, float, str]] = {
     "row_instructions": (40.0, WIDE, CODE),
     "batch_cycles": (500.0, WIDE, UNKNOWN),
     "batch_streamed_cycles": (300.0, WIDE, UNKNOWN),
-    "turn_fp32_cycles": (100.0, WIDE, UNKNOWN),
-    "turn_half_cycles": (100.0, WIDE, UNKNOWN),
+    "turn_cycles": (50.0, WIDE, UNKNOWN),
     "turn_streamed_share": (1.0, WIDE, UNKNOWN),
+    "turn_shared_fraction": (0.5, WIDE, UNKNOWN),
     "row_cycles": (300.0, WIDE, MEANING),
     "team_cycles": (100.0, WIDE, MEANING),
+    "team_bulk_cycles": (300.0, WIDE, MEANING),
     "mbarrier_cycles": (300.0, WIDE, UNKNOWN),
     "named_cycles": (300.0, WIDE, UNKNOWN),
     "refill_cycles": (300.0, WIDE, UNKNOWN),
@@ -89,7 +91,8 @@ def norm_start(device: DeviceProfile) -> NormStart:
         name: Constant(known[name][0], unit, "derived", known[name][2])
         for name, unit in CONSTANTS.items()
     }
-    table |= dict(device.models.get(family.NAME, {}))
+    has = device.models.get(family.NAME, {})
+    table |= {name: has[name] for name in CONSTANTS if name in has}
     return NormStart(
         dataclasses.replace(device, models={**device.models, family.NAME: table}),
         {name: known[name][1] for name in CONSTANTS if known[name][1] != CHOSEN},

@@ -1,7 +1,8 @@
 """Whether a norm_activation problem is worth dividing warps for.
 
-By the family's model where the device has its constants (``source`` is ``model``), else by figures
-of its kernel of like warps (``figures``). The three steps are of those figures in either case.
+By races beside it where the device has some (``source`` is ``races``), else by the family's model
+where it has constants (``model``), else by figures of its kernel of like warps (``figures``). The
+three steps are of those figures in any case.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from solver.advice import thresholds as given
-from solver.advice.advise import AGAINST, BY_MODEL, SPECIALISE, Advice, advise
+from solver.advice.advise import (
+    AGAINST,
+    SPECIALISE,
+    UNDECIDED,
+    Advice,
+    Verdict,
+    advise,
+)
 from solver.advice.figures import L2, MEMORY, KernelFigures
 from solver.advice.finding import Reason
 from solver.advice.rates import rates_of
@@ -21,42 +29,43 @@ from solver.errors import InvalidProblem
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_crowding import reserved_smem_bytes
-from solver.families.norm_activation_forecast import Forecast, forecasts
+from solver.families.norm_activation_forecast import Forecast
 from solver.families.norm_activation_legality import registers_for
+from solver.families.norm_activation_raced import ranges
+from solver.families.norm_activation_rivals import (
+    BETWEEN,
+    BEYOND,
+    MODEL,
+    RIVALS,
+    Basis,
+    Comparison,
+    compare,
+)
 from solver.families.norm_activation_space import legal_configs
 from solver.limits import check_choice, check_integer
 from solver.occupancy import sm_limits
 
-RIVALS = {
-    "like_warps": ("strong", "ring"),
-    "strong": ("strong",),
-    "plain": ("plain",),
-}
-"""What divided warps are held against: the kinds whose fastest it is."""
 DEFAULT_RIVAL = "like_warps"
 LEAST_WARPS, MOST_WARPS = 4, 64
 """What may fit on an SM: no kernel of like warps has fewer, no SM holds more."""
-GRID = "the 77 fitted problems of the grid measured on one H200, 2026-11-30"
-GAIN_OFF = {
-    "like_warps": Range(0.94, 1.0, 1.06),
-    "strong": Range(0.68, 1.0, 1.07),
-    "plain": Range(0.86, 1.0, 1.19),
+GRID = "the fitted problems of the grid measured on one H200, 2026-11-30"
+_RANGE = f"measured over predicted gain of eight in ten of {GRID}"
+_RACES = "the model's times over what it was off by in races of"
+RESTS_ON: dict[Basis, str] = {
+    MODEL: f"the family's model; {_RANGE}",
+    BETWEEN: f"{_RACES} less and of more arithmetic; {_RANGE} that have such beside them",
+    BEYOND: f"{_RACES} other degrees, all more or all less; {_RANGE} that have such beside them",
 }
-"""Measured over predicted gain against each rival: nine in ten of GRID; plain without those of 4
-warps an SM, where only narrow plain kernels were measured."""
-RING_OFF = Range(0.93, 1.0, 1.0)
-"""The same of rings of like warps against the best of like warps."""
-TIME_OFF = Range(0.87, 1.0, 1.24)
-"""Measured over predicted time of the rivals: nine in ten of GRID."""
-BY_MODEL_SOURCE = f"the family's model; measured over predicted gain of nine in ten of {GRID}"
+MEASURE = "verification"
+"""What decides an undecided verdict: the kinds raced on the GPU."""
 VETOES = ("short_kernel", "too_little_data", "served_by_l2")
 """Reasons that hold whatever the model says: it knows no launch so short so well."""
 
 
 @dataclass(frozen=True, slots=True)
 class NormAdvice:
-    """The advice for a problem, the kernel that it is about, and by the model the fastest kernel of
-    each kind; none where the advice is by figures."""
+    """The advice for a problem, the kernel that it is about, and the fastest kernel of each kind;
+    none where the advice is by figures."""
 
     advice: Advice
     config: NormConfig
@@ -70,13 +79,15 @@ def advise_problem(
     *,
     warps_per_sm: int | None = None,
     rival: str = DEFAULT_RIVAL,
+    unseen: bool = False,
 ) -> NormAdvice:
     """Whether divided warps beat the fastest kernel of a rival's kinds; the plain one where none of
     them is legal.
 
     ``cache`` warm: x is in the L2, where all of the launch's data fits. ``warps_per_sm``: something
-    else takes up the SM, so that so many fit. Raises InvalidProblem for no rows, InvalidInput for
-    fewer warps than any kernel has, Unsupported for a device that advice is not for.
+    else takes up the SM, so that so many fit. ``unseen``: as if the problem itself had not been
+    raced. Raises InvalidProblem for no rows, InvalidInput for fewer warps than any kernel has,
+    Unsupported for a device that advice is not for.
     """
     if problem.rows == 0:
         raise InvalidProblem("rows", "must be at least 1: no rows are no launch")
@@ -88,44 +99,59 @@ def advise_problem(
     by_figures = advise(_figures(problem, kernel, device, cache, warps_per_sm), device)
     if family.NAME not in device.models:
         return NormAdvice(by_figures, kernel, ())
-    found = forecasts(problem, device, cache, warps_per_sm)
-    rivals = [found[kind] for kind in RIVALS[rival] if kind in found] or [found["plain"]]
-    best = min(rivals, key=lambda each: each.time_us)
-    advice = _by_model(by_figures, best, found, GAIN_OFF[rival])
-    return NormAdvice(advice, best.config, tuple(found.values()))
+    found = compare(problem, device, cache, warps_per_sm, rival, unseen=unseen)
+    advice = _by_forecasts(by_figures, found, ranges(found.basis), rival)
+    return NormAdvice(advice, found.rival.config, tuple(found.kernels.values()))
 
 
-def _by_model(
-    by_figures: Advice, rival: Forecast, found: Mapping[str, Forecast], off: Range
+def verdict_of(gain: float, off: Range) -> Verdict:
+    """What a predicted gain is worth saying, by measured over predicted gains (``off``).
+
+    A verdict is given where divided warps do the opposite, by more than a tie, in at most one
+    problem in ten; where both may be given, that of the expected gain's sign.
+    """
+    yes = gain * off.low >= 1 - given.TIE.value
+    no = gain * off.high <= 1 + given.TIE.value
+    if yes and no:
+        return SPECIALISE if gain * off.expected > 1 else AGAINST
+    return SPECIALISE if yes else AGAINST if no else UNDECIDED
+
+
+def _by_forecasts(
+    by_figures: Advice, found: Comparison, off: Mapping[str, Range], rival: str
 ) -> Advice:
-    """The model's verdict, with the steps by figures beside it."""
+    """The verdict by kernels' predicted times, with the steps by figures beside it."""
     reasons = [each for each in by_figures.reasons if each.reason in VETOES]
-    divided, ring = found.get("specialised"), found.get("ring")
-    ratio = 0.0 if divided is None else rival.time_us / divided.time_us
-    if ratio < given.MODEL_GAIN.value:
-        reasons.append(Reason("slower_by_model", _words(divided, rival)))
+    said = AGAINST if found.gain is None else verdict_of(found.gain, off[rival])
+    if said == AGAINST:
+        reasons.append(Reason("slower_by_model", _words(found)))
     if reasons:
         reasons += [each for each in by_figures.reasons if each not in reasons]
+        said = AGAINST
+    ring = found.kernels.get("ring")
     return replace(
         by_figures,
-        verdict=AGAINST if reasons else SPECIALISE,
+        verdict=said,
         reasons=tuple(reasons),
-        missing=(),
-        present_us=_times(TIME_OFF, rival.time_us),
-        gain=None if divided is None else _times(off, ratio),
-        gain_rests_on=BY_MODEL_SOURCE,
-        alternative_gain=None if ring is None else _times(RING_OFF, rival.time_us / ring.time_us),
-        alternative_rests_on=BY_MODEL_SOURCE,
-        source=BY_MODEL,
+        missing=(MEASURE,) if said == UNDECIDED else (),
+        present_us=_times(off["time"], found.rival.time_us),
+        gain=None if found.gain is None else _times(off[rival], found.gain),
+        gain_rests_on=RESTS_ON[found.basis],
+        alternative_gain=None
+        if ring is None
+        else _times(off["ring"], found.rival.time_us / ring.time_us),
+        alternative_rests_on=RESTS_ON[found.basis],
+        source=found.source,
     )
 
 
-def _words(divided: Forecast | None, rival: Forecast) -> str:
-    if divided is None:
+def _words(found: Comparison) -> str:
+    if found.divided is None:
         return "No kernel of divided warps is legal here."
     return (
-        f"By the model the best kernel of divided warps takes {divided.time_us:.4g} us, the best "
-        f"{rival.config.kind} one {rival.time_us:.4g}."
+        f"By the {found.source} the best kernel of divided warps takes "
+        f"{found.divided.time_us:.4g} us, the best {found.rival.config.kind} one "
+        f"{found.rival.time_us:.4g}."
     )
 
 

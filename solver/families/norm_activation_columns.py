@@ -79,7 +79,9 @@ def launch_registers(problem: NormProblem, config: NormConfig, sm_registers: int
     if config.kind == "strong":
         wanted = min(128.0, 48 + 1.5 * words)
     elif config.has_ring and words:
-        wanted = 60 + 1.25 * words
+        wanted = (60 if config.team > 1 else 56) + 1.25 * words
+    elif config.kind == "plain" and config.vector_bytes == family.VECTOR_BYTES:
+        wanted = 50.0
     else:
         wanted = 70.0
     return min(int(wanted), config.register_limit(sm_registers))
@@ -101,10 +103,11 @@ def norm_rows(
     found = [family.chunking(problem, c) if c.has_ring else None for c in configs]
     smem = [family.smem_bytes(problem, c) for c in configs]
     registers = [launch_registers(problem, c, limits.registers) for c in configs]
+    reserved = reserved_smem_bytes or [0] * len(configs)
     if resident is None:
         resident = [
-            family.resident_blocks(*each, limits)
-            for each in zip(configs, registers, smem, strict=True)
+            family.resident_blocks(config, each, own + taken, limits)
+            for config, each, own, taken in zip(configs, registers, smem, reserved, strict=True)
         ]
     return NormRows(
         config={name: values[:, i] for i, name in enumerate(FIELDS)},
@@ -113,7 +116,7 @@ def norm_rows(
         smem_bytes=_integers(smem),
         registers=_integers(registers),
         resident=np.maximum(1, _integers(resident)),
-        reserved_smem_bytes=_integers(reserved_smem_bytes or [0] * len(configs)),
+        reserved_smem_bytes=_integers(reserved),
     )
 
 

@@ -47,6 +47,7 @@ CONSTANTS = {
     "l2_kept_fraction": "1",
     "l1_kept_fraction": "1",
     "l1_kept_bulk_fraction": "1",
+    "l1_passing_weight": "1",
     "sm_bytes_per_cycle": "B/cycle",
     "load_norm": "1",
     "memory_latency_us": "us",
@@ -68,11 +69,12 @@ CONSTANTS = {
     "row_instructions": "instructions",
     "batch_cycles": "cycles",
     "batch_streamed_cycles": "cycles",
-    "turn_fp32_cycles": "cycles",
-    "turn_half_cycles": "cycles",
+    "turn_cycles": "cycles",
     "turn_streamed_share": "1",
+    "turn_shared_fraction": "1",
     "row_cycles": "cycles",
     "team_cycles": "cycles",
+    "team_bulk_cycles": "cycles",
     "mbarrier_cycles": "cycles",
     "named_cycles": "cycles",
     "refill_cycles": "cycles",
@@ -165,7 +167,10 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     # Of all the SM's items: workers one item after the other, slots a turn for each. What a warp
     # waits for itself others don't fill: it comes on top of what they issue meanwhile.
     turn_us = g.items / np.minimum(g.workers * g.slots, g.items) * (latency + taken_us)
-    of_workers = g.items / np.minimum(g.workers, g.items) * alone / cycles_per_us
+    # A ring that ends with its block is filled anew for the next, which nobody works meanwhile.
+    of_block = np.maximum(1, c["rounds"] * g.parts)
+    drained = np.where(r.has_ring & ~persistent, refill / of_block, 0)
+    of_workers = g.items / np.minimum(g.workers, g.items) * (alone / cycles_per_us + drained)
     others = i.scheduler * (1 - 1 / np.ceil(i.share)) / cycles_per_us
     math = np.maximum(of_workers, turn_us) + others
 

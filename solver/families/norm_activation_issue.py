@@ -87,18 +87,23 @@ def issue(
     kept = l1 * np.where(bulk_stores, k["l1_kept_bulk_fraction"], k["l1_kept_fraction"])
     missed = _missed(kept, 2 * problem.row_bytes)
 
+    # What a batch passes through the L1 throws a polynomial's coefficients out, which all read.
+    passing = family.BATCH * family.WARP * problem.element_bytes * (~bulk_stores + 2 * missed)
+    thrown_out = np.minimum(1, k["l1_passing_weight"] * passing / l1)
+
     registers = r.is_one_of("hold", "registers")
-    turn = k["turn_half_cycles" if problem.element_bytes < 4 else "turn_fp32_cycles"]
+    l2_cycles = k["l2_latency_us"] * k["clock_ghz"] * 1e3
+    turn = k["turn_cycles"] * np.where(registers, 1, k["turn_streamed_share"])
+    # A scheduler loses what its warps wait for in a turn where all of them wait at once.
+    warps = np.maximum(1, np.ceil(share))
+    turn = (turn + thrown_out * l2_cycles) * warps * k["turn_shared_fraction"] ** (warps - 1)
     waited = np.where(registers, k["batch_cycles"], k["batch_streamed_cycles"])
-    waited = waited + missed * k["l2_latency_us"] * k["clock_ghz"] * 1e3
-    waited = waited + problem.degree / POLY_STEPS * turn * np.where(
-        registers, 1, k["turn_streamed_share"]
-    )
+    waited = waited + missed * l2_cycles + problem.degree / POLY_STEPS * turn
     row = batches * (family.BATCH * own + waited) + k["row_instructions"] + k["row_cycles"]
     return Issue(
         scheduler=g.rows * issued / SCHEDULERS * np.ceil(share) / share,
         share=share,
-        row=row + (team > 1) * k["team_cycles"],
+        row=row + np.log2(team) * (k["team_cycles"] + bulk_stores * k["team_bulk_cycles"]),
         vectors=-(-problem.row_bytes // (family.WARP * team * c["vector_bytes"])),
         missed=missed,
         rows_missed=_missed(kept, (g.workers + 2) * problem.row_bytes),
@@ -107,5 +112,5 @@ def issue(
 
 def _missed(kept: Any, read_bytes: Any) -> Any:
     """Of bytes that are read round and round, the part that a cache no longer has: they throw
-    themselves out, so that nothing is left of twice what it keeps."""
-    return np.clip(2 * (1 - kept / read_bytes), 0, 1)
+    themselves out, at random."""
+    return np.exp(-kept / read_bytes)

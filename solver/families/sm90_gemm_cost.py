@@ -29,6 +29,7 @@ from solver.families.sm90_gemm_operands import (
     requested_n,
     stores_by_tma,
 )
+from solver.families.sm90_gemm_power import Activity, power_columns
 from solver.families.sm90_gemm_registers import register_table
 from solver.occupancy import REGISTERS_MAX
 from solver.problem import ELEMENT_BYTES, Matrix, Problem
@@ -373,6 +374,30 @@ def work_cost(
         count: Ticks = np.rint(cycles * (TICKS_PER_US / 1e3) / clock_ghz).astype(np.int64)
         return count
 
+    fixed_us = (
+        k["launch_us"]
+        + (cluster > 1) * k["launch_cluster_us"]
+        + np.maximum(0, 2 * active / sms - 1) * k["launch_pair_us"]
+        + copy_us(problem, device)
+    )
+
+    def steady_us(clock_ghz: Any) -> Any:
+        return np.maximum(math, load_at(clock_ghz)) * iterations * units / (clock_ghz * 1e3)
+
+    of_sm = work_units * iterations / sms / cycles_per_us
+    activity = Activity(
+        rated_ghz=k["clock_ghz"],
+        clock_ghz=clock_ghz,
+        active=active,
+        tensor=warpgroups * one * of_sm,
+        load=own * of_sm,
+        l2=l2 * iterations * units / cycles_per_us,
+        memory=memory_bytes / k["hbm_bytes_per_us"],
+        copied_us=copy_us(problem, device),
+        steady_us=steady_us,
+        other_us=fixed_us + last / (clock_ghz * 1e3),
+    )
+
     scale = clock_ghz / k["clock_ghz"]
     issued = np.maximum(np.maximum(own, broken), k["load_floor_cycles"])
     load_path = np.argmax(np.broadcast_arrays(issued, l2, memory * scale), axis=0)
@@ -387,20 +412,13 @@ def work_cost(
         iterations=np.asarray(iterations, dtype=np.int64),
         units=np.asarray(units, dtype=np.int64),
         waves=np.ones(np.shape(bm), dtype=np.int64),
-        fixed=np.rint(
-            (
-                k["launch_us"]
-                + (cluster > 1) * k["launch_cluster_us"]
-                + np.maximum(0, 2 * active / sms - 1) * k["launch_pair_us"]
-                + copy_us(problem, device)
-            )
-            * TICKS_PER_US
-        ).astype(np.int64),
+        fixed=np.rint(fixed_us * TICKS_PER_US).astype(np.int64),
         store=ticks(last),
         active=np.asarray(active, dtype=np.int64),
         load_path=load_path.astype(np.int64),
         clock_mhz=np.rint(clock_ghz * 1e3).astype(np.int64),
         config={name: np.asarray(rows[name]) for name in (*WORK_FIELDS, *LAUNCH_FIELDS)},
+        power=power_columns(device, activity),
     )
 
 

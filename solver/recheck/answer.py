@@ -7,12 +7,33 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from solver.recheck.events import last_math_end
 from solver.recheck.hopper import hopper_space
 from solver.recheck.published import published_space
-from solver.recheck.question import CONFIG_FIELDS, Question
-from solver.recheck.ranking import Ranked, Ranking, Row, front, ranking, true_row
+from solver.recheck.question import CONFIG_FIELDS, VALUES, Question
+from solver.recheck.ranking import (
+    Ranked,
+    Ranking,
+    Row,
+    front,
+    pipeline,
+    ranking,
+    true_row,
+    values_at,
+)
 from solver.recheck.shipped import read_profile, read_registers
-from solver.recheck.space import TICKS_PER_US, Space, config_values, table_sha256
+from solver.recheck.space import (
+    JOULES_PER_TICK,
+    PER_MILLE,
+    TICKS_PER_US,
+    Kernel,
+    Space,
+    Work,
+    config_values,
+    countable,
+    table_sha256,
+    within,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +55,20 @@ def legal_space(question: Question) -> Space:
     profile = read_profile(question.device)
     if question.model == "paper":
         return published_space(question, profile)
-    return hopper_space(question, profile)
+    return countable(hopper_space(question, profile))
+
+
+def allowed_space(question: Question, legal: Space) -> Space:
+    """The configurations that the question's bounds leave."""
+    ends: dict[tuple[int, int], int] = {}
+
+    def watts(work: Work, kernel: Kernel) -> int:
+        ring = (id(work), kernel.slots)
+        if ring not in ends:
+            ends[ring] = last_math_end(pipeline(work, kernel.slots))
+        return work.watts(values_at(work, kernel, ends[ring])[0])
+
+    return within(legal, question.bounds, watts)
 
 
 def find_answer(question: Question, legal: Space, allowed: Space) -> Answer:
@@ -71,6 +105,7 @@ def find_answer(question: Question, legal: Space, allowed: Space) -> Answer:
             "time_us": time_us,
             "wait_us": best.wait / TICKS_PER_US,
             "tflops": 2 * question.m * question.n * question.k / time_us / 1e6,
+            **_sustained_prediction(best),
         },
     }
     return Answer(members, legal, allowed, first, played)
@@ -131,6 +166,19 @@ def _listed(space: Space, row: Row, score: float | None, gap: float | None) -> d
         "registers_per_thread": row.kernel.registers or None,
         "score": score,
         "gap": gap,
+        **_sustained(row),
+    }
+
+
+def _sustained(row: Row) -> dict[str, float]:
+    """Power and energy of a row's launches that follow one another for seconds."""
+    power = row.work.power
+    if not power:
+        return {}
+    energy = row.values[VALUES.index("energy")]
+    return {
+        "power_w": energy * PER_MILLE / (row.time * power["power_slowdown"]),
+        "energy_j": energy * JOULES_PER_TICK,
     }
 
 
@@ -146,11 +194,26 @@ def standing(answer: Answer, config: Any) -> str:
     own, best = (
         ", ".join(
             f"{word} {value / unit if unit > 1 else value}"
-            for word, value, unit in zip(words, each.values, scale, strict=True)
+            for word, value, unit in zip(words, each.values, scale, strict=False)
         )
         for each in (row, answer.first[0])
     )
     return f"does not come first: it has {own}; the first has {best}"
+
+
+def _sustained_prediction(row: Row) -> dict[str, Any]:
+    """What a prediction says of launches that follow one another for seconds."""
+    power = row.work.power
+    if not power:
+        return {}
+    held_us = row.time * power["power_slowdown"] / (TICKS_PER_US * PER_MILLE)
+    return {
+        "sustained": {
+            **_sustained(row),
+            "time_us": held_us,
+            "clock_mhz": power["power_clock_mhz"],
+        }
+    }
 
 
 def _row_of(space: Space, config: Any) -> Row | None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from solver.recheck.hopper_power import Activity, sustained_power
 from solver.recheck.problem import Operand
 from solver.recheck.question import Question
 from solver.recheck.shipped import Profile
@@ -93,6 +94,14 @@ def price_work(
     def ticks(cycles: float) -> int:
         return round(cycles * (TICKS_PER_US / 1e3) / clock_ghz)
 
+    fixed_us = _launch_us(profile, question, shape, launch.active)
+    cycles_per_us = constant["clock_ghz"] * 1e3
+    of_sm = launch.work_units * launch.iterations / profile.limits["sms"] / cycles_per_us
+
+    def steady_us(ghz: float) -> float:
+        pace = max(math_cycles, _joined(constant, loads, ghz / constant["clock_ghz"]))
+        return pace * launch.iterations * launch.units / (ghz * 1e3)
+
     early = shape.mma_in_flight * (1 - constant["release_lag_fraction"]) * alone
     return Work(
         load=ticks(_joined(constant, loads, slowdown)),
@@ -104,7 +113,7 @@ def price_work(
         iterations=launch.iterations,
         units=launch.units,
         waves=1,
-        fixed=round(_launch_us(profile, question, shape, launch.active) * TICKS_PER_US),
+        fixed=round(fixed_us * TICKS_PER_US),
         store=ticks(store),
         active=launch.active,
         load_path=paths.index(max(paths)),
@@ -120,6 +129,21 @@ def price_work(
             "split_k": split_k,
             "raster_group": group,
         },
+        power=sustained_power(
+            profile,
+            Activity(
+                rated_ghz=constant["clock_ghz"],
+                clock_ghz=clock_ghz,
+                active=launch.active,
+                tensor=shape.math_warpgroups * alone * of_sm,
+                load=loads.own * of_sm,
+                l2=loads.l2 * launch.iterations * launch.units / cycles_per_us,
+                memory=loads.memory_us,
+                copied_us=_copy_us(constant, question),
+                steady_us=steady_us,
+                other_us=fixed_us + store / (clock_ghz * 1e3),
+            ),
+        ),
     )
 
 
@@ -152,11 +176,16 @@ def _launch_us(profile: Profile, question: Question, shape: Shape, active: int) 
         + (shape.cluster > 1) * constant["launch_cluster_us"]
         + paired * constant["launch_pair_us"]
     )
+    return launch_us + _copy_us(constant, question)
+
+
+def _copy_us(constant: Constants, question: Question) -> float:
+    """What aligned copies of A and B take, where any is needed."""
     copied = _copied(question)
     if not copied:
-        return launch_us
+        return 0.0
     moved = sum(x.lines * x.length * x.element_bytes + _copy_bytes(x) for x in copied)
-    return launch_us + (constant["copy_launch_us"] + moved / constant["copy_bytes_per_us"])
+    return constant["copy_launch_us"] + moved / constant["copy_bytes_per_us"]
 
 
 def _copied(question: Question) -> list[Operand]:
@@ -195,13 +224,15 @@ def _math(constant: Constants, shape: Shape) -> tuple[float, float]:
 class _Loads:
     """Load occupancy in cycles: of the SM's own path, of what broken lines ask
     for more often, of its share of L2, of its share of memory;
-    and the part of a wave's distinct bytes that memory gives."""
+    the part of a wave's distinct bytes that memory gives; and the µs that all of a launch's bytes
+    take memory at its full rate."""
 
     own: float
     broken: float
     l2: float
     memory: float
     missed: float
+    memory_us: float
 
 
 def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) -> _Loads:
@@ -266,7 +297,14 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     memory = memory_bytes / (constant["hbm_bytes_per_us"] * drawn) * cycles_per_us / iterations
     wave = (rows_a + rows_b) * k_bytes * min(1.0, active / launch.split_k)
     distinct = launch.work_units / active * wave
-    return _Loads(own, broken, l2, memory, missed=min(1.0, read / distinct))
+    return _Loads(
+        own,
+        broken,
+        l2,
+        memory,
+        missed=min(1.0, read / distinct),
+        memory_us=memory_bytes / constant["hbm_bytes_per_us"],
+    )
 
 
 def _merged(constant: Constants, sharers: float, cluster: int) -> float:

@@ -82,4 +82,5 @@ def _work(
             "split_k": 1,
             "raster_group": 1,
         },
+        power={},
     )

@@ -24,8 +24,16 @@ WITHIN_MAX = 100
 CAP_MAX = 256
 WEIGHT_MIN, WEIGHT_MAX = 1e-9, 1e9
 
-VALUES = ("time", "wait", "smem", "registers")
-UNIT_NAMES = {"time": "µs", "wait": "µs", "smem": "KiB", "registers": "registers per thread"}
+TIES = ("time", "wait", "smem", "registers")
+"""Values that break ties, in that order; energy counts where it is named."""
+VALUES = (*TIES, "energy")
+UNIT_NAMES = {
+    "time": "µs",
+    "wait": "µs",
+    "smem": "KiB",
+    "registers": "registers per thread",
+    "energy": "mJ",
+}
 CONFIG_FIELDS = (
     "tile_m",
     "tile_n",
@@ -41,7 +49,9 @@ CONFIG_FIELDS = (
     "raster_group",
 )
 """A configuration's integer fields in their order, the last tie-break."""
-RESOURCES = ("smem_bytes", "registers_per_thread", "sms")
+RESOURCES = ("smem_bytes", "registers_per_thread", "sms", "power_w")
+RELATIONS = {"power_w": ("max",)}
+"""Of resources that do not take all of min, max and in."""
 KINDS = {
     "lexicographic": ("kind", "order"),
     "weighted": ("kind", "weights", "units"),
@@ -75,6 +85,11 @@ class Objective:
     weights: tuple[Fraction, ...] = ()
     within: Fraction = Fraction(1)
     cap: int = 1
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether it names energy."""
+        return "energy" in self.names
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,11 +222,13 @@ def _constraint_faults(constraints: Any, is_paper: bool) -> Iterator[str]:
     yield from faults
     if type(constraints) is not dict:
         return
-    if is_paper and "registers_per_thread" in constraints:
-        yield "constraints.registers_per_thread must be left out in model paper"
+    for name in ("registers_per_thread", "power_w"):
+        if is_paper and name in constraints:
+            yield f"constraints.{name} must be left out in model paper"
     for name in RESOURCES:
         if name in constraints:
-            yield from _bound_faults(f"constraints.{name}", constraints[name])
+            relations = RELATIONS.get(name, ("min", "max", "in"))
+            yield from _bound_faults(f"constraints.{name}", constraints[name], relations)
     config = constraints.get("config", {})
     yield from object_faults("constraints.config", config, (), CONFIG_FIELDS)
     if type(config) is dict:
@@ -221,13 +238,15 @@ def _constraint_faults(constraints: Any, is_paper: bool) -> Iterator[str]:
             yield "constraints.config must be left out where it bounds nothing"
 
 
-def _bound_faults(path: str, bound: Any) -> Iterator[str]:
-    faults = list(object_faults(path, bound, (), ("min", "max", "in")))
+def _bound_faults(
+    path: str, bound: Any, relations: tuple[str, ...] = ("min", "max", "in")
+) -> Iterator[str]:
+    faults = list(object_faults(path, bound, (), relations))
     yield from faults
     if type(bound) is not dict:
         return
     if not bound:
-        yield f"{path} must have at least one of min, max, in"
+        yield f"{path} must have at least one of {', '.join(relations)}"
     for relation in ("min", "max"):
         if relation in bound:
             yield from integer_faults(f"{path}.{relation}", bound[relation], 0, BOUND_MAX)

@@ -13,15 +13,29 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter, mul
 
 from solver.recheck.events import Pipeline, last_math_end, math_wait, path_bound
-from solver.recheck.question import VALUES, Objective
-from solver.recheck.space import TICKS_PER_US, Kernel, Space, Work, config_values
+from solver.recheck.question import TIES, VALUES, Objective
+from solver.recheck.space import (
+    ENERGY_TICKS_PER_MJ,
+    TICKS_PER_US,
+    Kernel,
+    Space,
+    Work,
+    config_values,
+)
 
-Values = tuple[int, int, int, int]
-"""Time and wait in ticks, shared memory in bytes, registers per thread."""
+Values = tuple[int, int, int, int, int]
+"""Time and wait in ticks, shared memory in bytes, registers per thread, energy in ticks."""
 Key = tuple[int, ...]
-UNIT = {"time": TICKS_PER_US, "wait": TICKS_PER_US, "smem": 1024, "registers": 1}
+UNIT = {
+    "time": TICKS_PER_US,
+    "wait": TICKS_PER_US,
+    "smem": 1024,
+    "registers": 1,
+    "energy": ENERGY_TICKS_PER_MJ,
+}
 """Ticks, bytes or registers in one unit of a weight."""
 
 
@@ -71,7 +85,8 @@ def values_at(work: Work, kernel: Kernel, end: int) -> Values:
     """A configuration's values if its critical CTA's last MATH ends at ``end``."""
     idle = math_wait(pipeline(work, kernel.slots), end)
     time = work.fixed + kernel.setup + work.waves * end + work.store
-    return (time, work.waves * idle, kernel.smem_bytes, kernel.registers)
+    resources = (kernel.smem_bytes, kernel.registers)
+    return (time, work.waves * idle, *resources, work.energy(time))
 
 
 def true_row(work: Work, kernel: Kernel) -> Row:
@@ -151,15 +166,15 @@ def ranking(objective: Objective) -> Ranking:
             for name, weight in zip(objective.names, objective.weights, strict=True)
         }
         scale = math.lcm(*(weight.denominator for weight in per_value.values()))
-        time, wait, smem, registers = (int(per_value.get(name, 0) * scale) for name in VALUES)
+        weights = [int(per_value.get(name, 0) * scale) for name in VALUES]
 
         def weighted(v: Values) -> Key:
-            return (time * v[0] + wait * v[1] + smem * v[2] + registers * v[3], *v)
+            return (sum(map(mul, weights, v)), *v[: len(TIES)])
 
         return Ranking(weighted, Fraction(1, scale))
     named = [VALUES.index(name) for name in objective.names]
-    a, b, c, d = (*named, *(i for i in range(len(VALUES)) if i not in named))
-    return Ranking(lambda v: (v[a], v[b], v[c], v[d]), None)
+    order = (*named, *(i for i in range(len(TIES)) if i not in named))
+    return Ranking(itemgetter(*order), None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,13 +186,17 @@ class Front:
     played: int
 
 
+def _by_default(values: Values) -> Key:
+    return values[: len(TIES)]
+
+
 def front(space: Space, objective: Objective) -> Front:
     """The Pareto front of a space that is not empty.
 
     In ascending order of the axes' vector, ties by all values and the configuration, a row
     comes after all that dominate it and after the row that stands for its vector.
     """
-    by_time = Ranked(space, lambda values: values)
+    by_time = Ranked(space, _by_default)
     least_time = next(by_time).time
     time_limit = math.floor(objective.within * least_time)
     axes = [VALUES.index(name) for name in objective.names]
@@ -190,7 +209,7 @@ def front(space: Space, objective: Objective) -> Front:
         )
 
     def key(values: Values) -> Key:
-        return (*(values[axis] for axis in axes), *values)
+        return (*(values[axis] for axis in axes), *_by_default(values))
 
     points = []
     rows = Ranked(space, key, is_covered)

@@ -9,26 +9,34 @@ from __future__ import annotations
 import hashlib
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate, compress
 
 from solver.recheck.question import CONFIG_FIELDS, Bound
 
 TICKS_PER_US = 10_000
+ENERGY_TICKS_PER_MJ = 10_000_000  # of a watt for a tick, 100 pJ
+ENERGY_MAX = 1 << 52
+JOULES_PER_TICK = 1e-10
+PER_MILLE = 1000
 RESOURCE_FIELD = {
     "smem_bytes": "smem_bytes",
     "registers_per_thread": "registers",
     "sms": "active",
 }
 """Where a kernel or a work has what the bounds call by another name."""
+POWER = "power_w"
+"""What of bounds neither a work nor a kernel decides alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """Parameters of one work: ticks, except counts, ``load_path`` (0 own path, 1 L2, 2 memory)
     and ``clock_mhz``; ``jitter`` is the scale by which loads scatter around ``latency``, in ticks.
-    The order of fields is the order in which a table is hashed."""
+    ``power`` is what it does where launches follow one another for seconds, empty where the device
+    has no constants: watts for each tick of time, energy ticks besides, the time that is held in
+    thousandths, the clock. The order of fields is the order in which a table is hashed."""
 
     load: int
     jitter: int
@@ -45,6 +53,24 @@ class Work:
     load_path: int
     clock_mhz: int
     config: Mapping[str, int]
+    power: Mapping[str, int]
+
+    def energy(self, time: int) -> int:
+        """Energy ticks of a launch of so many ticks; 0 without constants."""
+        if not self.power:
+            return 0
+        return self.power["power_static"] * time + self.power["power_dynamic"]
+
+    def watts(self, time: int) -> int:
+        """Its power, in whole watts, rounded up."""
+        return -(-self.energy(time) * PER_MILLE // (time * self.power["power_slowdown"]))
+
+    @property
+    def longest(self) -> int:
+        """A time that none of its kernels exceeds by more than its set-up, in ticks."""
+        step = self.load + self.jitter + self.latency + self.math
+        run = self.units * (self.iterations * step + self.epilogue)
+        return self.waves * run + self.fixed + self.store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +128,20 @@ def largest_grid(units: int, sms: int, bounds: Mapping[str, Bound], cluster: int
     return next((count for count in counts if bounds["sms"].allows(count)), most)
 
 
-def within(space: Space, bounds: Mapping[str, Bound]) -> Space:
-    """The works and kernels that the bounds allow, in their order; a work without kernels goes."""
+def within(
+    space: Space, bounds: Mapping[str, Bound], watts: Callable[[Work, Kernel], int]
+) -> Space:
+    """The works and kernels that the bounds allow, in their order; a work without kernels goes.
+
+    ``watts`` is asked for the power of a configuration where that is bounded.
+    """
 
     def is_allowed(item: Work | Kernel) -> bool:
-        values = ((bound, _value(item, variable)) for variable, bound in bounds.items())
+        values = (
+            (bound, _value(item, variable))
+            for variable, bound in bounds.items()
+            if variable != POWER
+        )
         return all(value is None or bound.allows(value) for bound, value in values)
 
     if not bounds:
@@ -119,7 +154,32 @@ def within(space: Space, bounds: Mapping[str, Bound]) -> Space:
         if left and is_allowed(work):
             works.append(work)
             slices.append(left)
-    return Space(space.family, tuple(works), tuple(compress(space.kernels, keep)), tuple(slices))
+    kept = Space(space.family, tuple(works), tuple(compress(space.kernels, keep)), tuple(slices))
+    return kept if POWER not in bounds else _within_power(kept, bounds[POWER], watts)
+
+
+def _within_power(space: Space, bound: Bound, watts: Callable[[Work, Kernel], int]) -> Space:
+    """The configurations whose power a bound allows, a kernel of its own for each of them."""
+    works: list[Work] = []
+    kernels: list[Kernel] = []
+    slices = []
+    for work, of_work in zip(space.works, space.slices, strict=True):
+        left = [
+            k for k in space.kernels[of_work.start : of_work.stop] if bound.allows(watts(work, k))
+        ]
+        if left:
+            works.append(work)
+            slices.append(range(len(kernels), len(kernels) + len(left)))
+            kernels += left
+    return Space(space.family, tuple(works), tuple(kernels), tuple(slices))
+
+
+def countable(space: Space) -> Space:
+    """The space; without power where some energy is beyond what is counted."""
+    if all(work.energy(work.longest) < ENERGY_MAX for work in space.works):
+        return space
+    works = tuple(replace(work, power={}) for work in space.works)
+    return replace(space, works=works)
 
 
 def _value(item: Work | Kernel, variable: str) -> int | None:
@@ -140,10 +200,10 @@ def table_sha256(space: Space) -> str:
     digest = hashlib.sha256(space.family.encode())
     for part in (space.works, space.kernels):
         for field in fields(part[0]):
-            if field.name == "config":
-                for name in part[0].config:
+            if field.name in ("config", "power"):
+                for name in getattr(part[0], field.name):
                     digest.update(name.encode())
-                    digest.update(_int64(item.config[name] for item in part))
+                    digest.update(_int64(getattr(item, field.name)[name] for item in part))
             else:
                 digest.update(field.name.encode())
                 digest.update(_int64(getattr(item, field.name) for item in part))

@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from solver.recheck.answer import find_answer, legal_space, standing
+from solver.recheck.answer import allowed_space, find_answer, legal_space, standing
 from solver.recheck.members import differences, object_faults, shown
 from solver.recheck.question import Question, question_faults, read_question
-from solver.recheck.space import within
+from solver.recheck.space import POWER
 
 FORMAT = "warpwright-certificate/1"
 MODEL_VERSION = "5"
@@ -74,7 +74,10 @@ def recheck(document: object) -> Verdict:
 
 def _answer_verdict(document: dict[str, Any], question: Question, reasons: list[str]) -> Verdict:
     legal = legal_space(question)
-    allowed = within(legal, question.bounds)
+    needs_power = question.objective.counts_energy or POWER in question.bounds
+    if needs_power and not all(work.power for work in legal.works):
+        return _verdict([*reasons, "the device's profile has no constants to count energy by"])
+    allowed = allowed_space(question, legal)
     checked = {"legal": legal.size, "configurations": allowed.size}
     if not allowed.size:
         fault = "constraints leave no" if legal.size else "problem has no legal"

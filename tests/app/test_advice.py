@@ -40,12 +40,16 @@ def asked(client: TestClient, **body: Any) -> AdviseAnswer:
     return AdviseAnswer.model_validate_json(response.content)
 
 
-def test_a_problem_is_answered_by_the_model_where_there_is_one(client: TestClient) -> None:
+def test_a_problem_is_answered_by_races_beside_it_or_by_the_model(client: TestClient) -> None:
     answer = asked(client, **PROBLEM)
-    assert (answer.verdict, answer.source, answer.device.name) == ("no", "model", "h200")
+    assert (answer.verdict, answer.source, answer.device.name) == ("no", "races", "h200")
     assert [reason.reason for reason in answer.reasons] == ["slower_by_model", "latency_hidden"]
     assert [each.kind for each in answer.kernels] == ["plain", "strong", "ring", "specialised"]
-    crowded = asked(client, **PROBLEM, warps_per_sm=8, rival="strong")
+    starved = asked(client, **PROBLEM, warps_per_sm=8)
+    assert starved.source == "model"
+    assert (starved.verdict == "undecided") == (starved.missing == ["verification"])
+    raced = {"rows": 65536, "width": 1024, "activation": "poly", "degree": 128}
+    crowded = asked(client, **{**PROBLEM, **raced}, warps_per_sm=8, rival="strong")
     assert crowded.verdict == "specialise"
     assert crowded.present_us is not None
     assert crowded.gain is not None

@@ -14,7 +14,7 @@ from solver.constraints import CONFIG_FIELDS, RELATIONS, RESOURCES
 from solver.objective import AXES
 from tests.app.test_bad_input import GOOD, problem
 
-NAMES = "time, wait, smem, registers"
+NAMES = "time, wait, smem, registers, energy"
 WEIGHT = "0 or a number between 1e-09 and 1e+09"
 BETWEEN = "between 0 and 2147483647"
 VALUE = f"an integer {BETWEEN}"
@@ -76,7 +76,7 @@ def named(client: TestClient, route: str, body: dict[str, Any], field: str, word
         (
             {"kind": "lexicographic"},
             ".order",
-            f"is required and must be a list of 1 to 4 names: {NAMES}",
+            f"is required and must be a list of 1 to 5 names: {NAMES}",
         ),
         *((lexicographic(order), ".order", NAMES) for order in (None, "time", {"time": 1}, [], 7)),
         (lexicographic(["time", "speed"]), ".order.1", f"must be one of {NAMES}, got str 'speed'"),
@@ -115,7 +115,7 @@ def test_a_wrong_objective_is_named_by_its_path(
 @pytest.mark.parametrize(
     ("objective", "field", "words"),
     [
-        ({"kind": "pareto"}, ".axes", "is required and must be a list of 1 to 4 names"),
+        ({"kind": "pareto"}, ".axes", "is required and must be a list of 1 to 5 names"),
         (pareto(axes=[]), ".axes", NAMES),
         (pareto(axes=["time", "tflops"]), ".axes.1", NAMES),
         (pareto(axes=["time", "smem", "time"]), ".axes", "each once"),
@@ -152,7 +152,11 @@ def bound(relation: str, value: Any) -> dict[str, Any]:
     ("constraints", "field", "words"),
     [
         *((value, "", "must be a JSON object") for value in (None, [], "none", 0)),
-        ({"smem": {"max": 1}}, ".smem", "there are smem_bytes, registers_per_thread, sms, config"),
+        (
+            {"smem": {"max": 1}},
+            ".smem",
+            "there are smem_bytes, registers_per_thread, sms, power_w, config",
+        ),
         ({"stages": {"max": 1}}, ".stages", "there are smem_bytes"),
         ({"body": {"max": 1}}, ".body", "there are smem_bytes"),
         *(({"sms": value}, ".sms", "JSON object") for value in (None, 5, [5], "5")),

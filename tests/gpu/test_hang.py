@@ -21,7 +21,7 @@ def test_a_planted_hang_is_told_by_barrier_stage_and_warps(name: str) -> None:
     outcome = watched(name)
     assert outcome.kind is OutcomeKind.OK, outcome
     expected = PLANTS[name].expected()
-    assert fields_of(outcome.value) == expected, outcome.value.text
+    assert fields_of(outcome.value.to_dict()) == expected, outcome.value.text
 
 
 @pytest.mark.parametrize(

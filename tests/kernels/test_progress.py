@@ -157,7 +157,7 @@ def test_a_planted_hang_is_told_by_barrier_stage_and_warps(name: str) -> None:
     stop = None if fault else Stop(1, 2, 6)  # the loop without an end of that plant
     for seed in range(3):
         hang = diagnose(plan, Played(plan, fault, stop).play(seed))
-        assert fields_of(hang) == plant.expected(), hang.text
+        assert fields_of(hang.to_dict()) == plant.expected(), hang.text
         assert json.loads(json.dumps(hang.to_dict()))["barrier"] == plant.barrier
         assert plant.barrier in hang.text
 

@@ -215,10 +215,10 @@ def test_a_core_that_is_too_large_or_does_not_clash_is_refused() -> None:
     free = tabulate(Problem(512, 4096, 4096), H200, "calibrated")
     prover = Prover()
     stages, other = "constraints.config.stages.min", "constraints.config.split_k.max"
-    prover.refute(free, held, Unsatisfiable((stages,), ()))
+    prover.refute(free, free, held, Unsatisfiable((stages,), ()))
     for core in ((other,), (stages, other), ("constraints.sms.max",)):
         with pytest.raises(ProofError, match="no minimal core"):
-            prover.refute(free, held, Unsatisfiable(core, ()))
+            prover.refute(free, free, held, Unsatisfiable(core, ()))
 
 
 def test_a_conflict_of_a_bound_that_was_not_read_as_it_is_is_refused() -> None:
@@ -230,9 +230,9 @@ def test_a_conflict_of_a_bound_that_was_not_read_as_it_is_is_refused() -> None:
 
     crooked = Constraints((Crooked("config.dma_warps", "max", (1,)),))
     free = tabulate(Problem(512, 4096, 4096), H200, "calibrated")
-    conflict = find_conflict(free, crooked)
+    conflict = find_conflict(free, free, crooked, lambda _: free)
     with pytest.raises(ProofError, match="not applied as it reads"):
-        Prover().refute(free, crooked, conflict)
+        Prover().refute(free, free, crooked, conflict)
 
 
 def test_the_published_model_knows_no_registers(engine: Engine) -> None:

@@ -45,7 +45,9 @@ def outcome(
     measured = np.array(list(times.values()))
     race = NormRace(problem, warps, True, configs, rows, rows.resident, measured)
     said = dict.fromkeys(("like_warps", "strong", "plain"), "no") | verdicts
-    return Outcome(race, measured if predicted is None else np.array(predicted), said)
+    gains = {"specialise": 1.1, "no": 0.9, "undecided": 1.001}
+    expected = {rival: gains[verdict] for rival, verdict in said.items()}
+    return Outcome(race, measured if predicted is None else np.array(predicted), said, expected)
 
 
 def four(plain: float, strong: float, ring: float, divided: float, **more: Any) -> Outcome:
@@ -75,13 +77,18 @@ def test_advice_is_right_of_the_decided_alone() -> None:
         four(1.0, 1.0, 1.0, 1.0, like_warps="specialise"),
     ]
     found = advice_figures(some, "like_warps")
-    assert (found["decided"], found["advice_right"]) == (4, 0.5)
-    assert (found["right_when_yes"], found["right_when_no"]) == (pytest.approx(1 / 3), 1.0)
+    assert (found["decided"], found["undecided"], found["coverage"]) == (4, 1, 0.75)
+    assert found["advice_right"] == pytest.approx(2 / 3)
+    assert (found["right_when_yes"], found["right_when_no"]) == (0.5, 1.0)
+    assert (found["advice_right_all"], found["sign_right"]) == (0.5, 0.75)
+    assert (found["right_when_yes_all"], found["right_when_no_all"]) == (pytest.approx(1 / 3), 1.0)
     assert found["specialised_wins"] == 3
     assert found["confusion"]["specialise"] == {"wins": 1, "loses": 0, "ties": 1}
     never = advice_figures(some[3:], "like_warps")
     assert never["right_when_yes"] is None
     assert advice_figures([], "plain")["advice_right"] is None
+    silent = advice_figures(some[2:3], "like_warps")
+    assert (silent["coverage"], silent["advice_right"], silent["advice_right_all"]) == (0, None, 0)
 
 
 def test_regret_is_of_the_row_that_the_model_picks() -> None:

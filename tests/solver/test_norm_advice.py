@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from solver.advice.thresholds import Range
 from solver.device import load_profile
 from solver.errors import InvalidInput, InvalidProblem, Unsupported
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormProblem
-from solver.families.norm_activation_advice import RIVALS, advise_problem
+from solver.families.norm_activation_advice import advise_problem, verdict_of
 from solver.families.norm_activation_forecast import forecasts
+from solver.families.norm_activation_raced import ranges
+from solver.families.norm_activation_rivals import RIVALS
 from tests.norm_profiles import bare, invented
 
 BARE, MODELLED = bare(), invented()
@@ -78,23 +82,74 @@ def test_no_rows_and_other_vendors_are_refused() -> None:
 POLY = NormProblem(65536, 1024, "fp32", "layer", "poly", 8)
 
 
+BESIDE = replace(POLY, degree=24)
+"""Not raced, between two that were."""
+ALONE = replace(POLY, width=2048, rows=32768)
+"""Of a width that was never raced."""
+
+
 @pytest.mark.parametrize("rival", RIVALS)
 @pytest.mark.parametrize("warps", [None, 4, 8, 16])
-def test_the_model_decides_where_a_device_has_one(rival: str, warps: int | None) -> None:
-    found = advise_problem(POLY, MODELLED, warps_per_sm=warps, rival=rival)
+@pytest.mark.parametrize(
+    ("problem", "source", "basis"), [(BESIDE, "races", "between"), (ALONE, "model", "model")]
+)
+def test_forecasts_decide_where_a_device_has_constants(
+    rival: str, warps: int | None, problem: NormProblem, source: str, basis: str
+) -> None:
+    found = advise_problem(problem, MODELLED, warps_per_sm=warps, rival=rival)
     times = {each.config.kind: each.time_us for each in found.kernels}
-    best = min(times[kind] for kind in RIVALS[rival])
-    gain = best / times["specialised"]
+    gain = min(times[kind] for kind in RIVALS[rival] if kind in times) / times["specialised"]
+    off = ranges(basis)[rival]
     advice = found.advice
-    assert advice.source == "model"
-    assert advice.verdict == ("specialise" if gain >= 1.01 else "no")
+    assert advice.source == source
+    assert advice.verdict == verdict_of(gain, off)
     assert advice.gain is not None
-    assert advice.gain.expected == pytest.approx(gain)
-    assert advice.gain.low < gain < advice.gain.high
+    assert advice.gain.low == pytest.approx(gain * off.low)
+    assert advice.gain.expected == pytest.approx(gain * off.expected)
+    assert advice.gain.high == pytest.approx(gain * off.high)
     assert found.config.kind in RIVALS[rival]
     said = {reason.reason for reason in advice.reasons}
     assert ("slower_by_model" in said) == (advice.verdict == "no")
-    assert advice.missing == ()
+    assert advice.missing == (("verification",) if advice.verdict == "undecided" else ())
+
+
+@pytest.mark.parametrize(
+    ("gain", "off", "verdict"),
+    [
+        (1.031, (0.95, 1.0, 1.05), "undecided"),
+        (1.033, (0.95, 1.0, 1.05), "specialise"),
+        (0.97, (0.95, 1.0, 1.05), "no"),
+        (0.98, (0.95, 1.0, 1.05), "undecided"),
+        (1.001, (0.99, 1.0, 1.01), "specialise"),
+        (0.999, (0.99, 1.0, 1.01), "no"),
+        (1.001, (0.99, 0.995, 1.01), "no"),
+    ],
+)
+def test_a_verdict_is_given_where_the_opposite_is_seldom(
+    gain: float, off: tuple[float, float, float], verdict: str
+) -> None:
+    """Here a tenth below ``low`` and a tenth above ``high``, and 2 % a tie."""
+    assert verdict_of(gain, Range(*off)) == verdict
+
+
+OTHERS: dict[str, Any] = {"norm": "rms", "rows": 4096, "dtype": "fp16"}
+
+
+def test_races_are_beside_problems_of_their_shape_alone() -> None:
+    cases = {
+        "races": [POLY, BESIDE, replace(POLY, rows=POLY.rows // 2), replace(POLY, degree=300)],
+        "model": [
+            ALONE,
+            replace(POLY, degree=1024),
+            *(replace(POLY, **{name: value}) for name, value in OTHERS.items()),
+        ],
+    }
+    for source, problems in cases.items():
+        for problem in problems:
+            assert advise_problem(problem, MODELLED).advice.source == source, problem
+    assert advise_problem(POLY, MODELLED, "warm").advice.source == "model"
+    assert advise_problem(POLY, MODELLED, warps_per_sm=12).advice.source == "model"
+    assert advise_problem(POLY, invented("h100_sxm")).advice.source == "model"
 
 
 def test_without_a_model_crowded_warps_are_figures_of_the_kernel() -> None:

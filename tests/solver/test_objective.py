@@ -14,7 +14,7 @@ from solver.constraints import Constraints
 from solver.device import load_profile
 from solver.engine import Engine
 from solver.errors import InvalidInput, ProofError
-from solver.objective import AXES, Pareto, objective_from_dict
+from solver.objective import TIES, Pareto, objective_from_dict
 from solver.pick import best_rows, find_row, pareto_front
 from solver.problem import Problem
 from solver.question import Question
@@ -28,7 +28,7 @@ PROBLEMS = [
     Problem(512, 512, 1024),
     Problem(300, 1100, 520),
 ]
-ORDERS = [list(p) for n in (1, 2, 4) for p in itertools.permutations(AXES, n)]
+ORDERS = [list(p) for n in (1, 2, 4) for p in itertools.permutations(TIES, n)]
 WEIGHTS = [
     {"time": 1},
     {"time": 1, "wait": 0.1},
@@ -38,7 +38,7 @@ WEIGHTS = [
     {"time": 0.1, "wait": 0.2, "smem": 0.3, "registers": 0.4},
     {"time": 1 / 3, "smem": 1 / 7},
 ]
-AXES_SETS = [["time", "wait", "smem"], ["time", "smem"], ["wait", "smem"], ["registers"], [*AXES]]
+AXES_SETS = [["time", "wait", "smem"], ["time", "smem"], ["wait", "smem"], ["registers"], [*TIES]]
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,13 @@ def space(problem: Problem) -> Space:
         ({"kind": "lexicographic", "order": []}, "objective.order"),
         ({"kind": "lexicographic"}, "objective.order"),
         ({"kind": "lexicographic", "order": ["time", "time"]}, "objective.order"),
-        ({"kind": "lexicographic", "order": ["energy"]}, "objective.order"),
+        ({"kind": "lexicographic", "order": ["power"]}, "objective.order"),
         ({"kind": "lexicographic", "order": [["time"]]}, "objective.order"),
         ({"kind": "lexicographic", "order": "time"}, "objective.order"),
         ({"kind": "lexicographic", "order": ["time"], "cap": 3}, "objective.cap"),
         ({"kind": "weighted"}, "objective.weights"),
         ({"kind": "weighted", "weights": {}}, "objective.weights"),
-        ({"kind": "weighted", "weights": {"energy": 1}}, "objective.weights"),
+        ({"kind": "weighted", "weights": {"power": 1}}, "objective.weights"),
         ({"kind": "weighted", "weights": {"time": 0}}, "objective.weights"),
         ({"kind": "weighted", "weights": {"time": -1}}, "objective.weights.time"),
         ({"kind": "weighted", "weights": {"time": float("nan")}}, "objective.weights.time"),

@@ -19,7 +19,7 @@ from solver.recurrence import NUMPY, Ticks
 from solver.simulator import simulate
 from solver.space import Space, tabulate
 from solver.suites import load_suite
-from solver.table import Table
+from solver.table import MAPPINGS, Table
 
 H200 = load_profile("h200")
 
@@ -85,7 +85,7 @@ def test_a_row_made_better_behind_the_picks_back_is_found(parameter: str, prover
             changed[victim] = column[best.work] - less
             return changed
 
-        columns = {f.name for f in dataclasses.fields(table.works)} - {"config"}
+        columns = {f.name for f in dataclasses.fields(table.works)} - set(MAPPINGS)
         works = dataclasses.replace(
             table.works,
             **{c: twin(getattr(table.works, c), int(c == parameter)) for c in columns},
@@ -139,7 +139,7 @@ def test_rows_are_joined_while_one_point_beats_them_all_and_none_is_lost() -> No
     table, _ = case(Problem(64, 6144, 4096))
     work, kernel = table.rows(np.arange(40))
     numbers = cover.row_numbers(table, work, kernel)
-    time, _, smem, _ = row_values(table, work, kernel)
+    time, _, smem, *_ = row_values(table, work, kernel)
     limits = np.median(time), np.median(smem)
 
     def beaten(values: Any) -> Any:
@@ -179,7 +179,7 @@ def test_z3_finds_the_pick_alone_on_a_small_space(prover: Prover) -> None:
         **{
             f.name: getattr(table.works, f.name)[keep]
             for f in dataclasses.fields(table.works)
-            if f.name != "config"
+            if f.name not in MAPPINGS
         },
         config={name: column[keep] for name, column in table.works.config.items()},
     )

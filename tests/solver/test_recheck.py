@@ -31,14 +31,14 @@ from solver.pick import price
 from solver.problem import CACHES, LAYOUTS, OUT_BYTES, Problem
 from solver.question import Question
 from solver.recheck import Verdict, recheck, verdict
-from solver.recheck.answer import legal_space
+from solver.recheck.answer import allowed_space, legal_space
 from solver.recheck.events import Pipeline, last_math_end, path_bound
 from solver.recheck.question import read_question
 from solver.recheck.ranking import true_row
-from solver.recheck.space import Space, table_sha256, within
+from solver.recheck.space import Space, table_sha256
 from solver.simulator import simulate
 from solver.space import build_space
-from solver.table import Table
+from solver.table import MAPPINGS, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "solver" / "recheck"
@@ -169,7 +169,7 @@ def both_spaces(question: Question) -> tuple[Table, Space]:
     read = read_question(asked)
     legal = legal_space(read)
     assert legal.size == space.legal.size
-    return space.allowed, within(legal, read.bounds)
+    return space.allowed, allowed_space(read, legal)
 
 
 @pytest.mark.parametrize("question", SPACES, ids=label)
@@ -177,11 +177,12 @@ def test_every_column_of_the_table_is_the_solvers(question: Question) -> None:
     table, space = both_spaces(question)
     for part, items in ((table.works, space.works), (table.kernels, space.kernels)):
         for field in dataclasses.fields(part):
-            if field.name != "config":
+            if field.name not in MAPPINGS:
                 column = [getattr(item, field.name) for item in items]
                 assert getattr(part, field.name).tolist() == column, field.name
-        for name, values in part.config.items():
-            assert values.tolist() == [item.config[name] for item in items], name
+                continue
+            for name, values in getattr(part, field.name).items():
+                assert values.tolist() == [getattr(i, field.name)[name] for i in items], name
     assert table.first.tolist() == [kernels.start for kernels in space.slices]
     assert table.count.tolist() == [len(kernels) for kernels in space.slices]
     assert table.sha256() == table_sha256(space)
@@ -474,7 +475,7 @@ def is_true(document: Document) -> bool:
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers kept by question, as most changes leave the question as it is."""
-    for name in ("legal_space", "within", "find_answer"):
+    for name in ("legal_space", "allowed_space", "find_answer"):
         compute, kept = getattr(verdict, name), {}
 
         def keep(*asked: Any, compute: Any = compute, kept: Any = kept) -> Any:

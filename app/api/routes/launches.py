@@ -14,6 +14,7 @@ from app.api.responses import json_response
 from app.keys import Scope
 from app.problem_documents import INVALID, UNAVAILABLE
 from app.schemas.launches import Launches, LaunchQuery
+from app.store.job import written
 from app.store.launches import page
 
 router = APIRouter(prefix="/v1/launches", tags=["launches"])
@@ -31,6 +32,6 @@ async def read(query: Annotated[LaunchQuery, Query()], services: ServicesDep) ->
     rows = await asyncio.to_thread(
         page, services.database, query.filter(), limit=query.limit, before=query.before
     )
-    lines = [{**row, "at": row["at"].isoformat(timespec="milliseconds")} for row in rows]
+    lines = [{**row, "at": written(row["at"])} for row in rows]
     last = lines[-1]["number"] if len(lines) == query.limit else None
     return json_response({"launches": lines, "next": last})

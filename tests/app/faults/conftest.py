@@ -13,9 +13,9 @@ from app.gpu_queue import GpuQueue
 from app.store.database import Database
 from app.store.job import Job
 from app.store.jobs import JobStore
+from bench.service_process import until
 from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.planted_work import FIRST_N, JOURNAL
-from tests.app.faults.running import until
 
 
 class Bench:

@@ -1,12 +1,14 @@
 """`warpwright serve` with planted work: ``python -m tests.app.faults.planted_service``.
 
-Settings come from WARPWRIGHT_* as the service's do. Prints its port on a line and exits with
-the number of the signal that ended it.
+Settings come from WARPWRIGHT_* as the service's do; it prints ``{"port": N}`` and exits as that
+does.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 
 CONNECTIONS = "PLANTED_CONNECTIONS_S"
@@ -22,6 +24,7 @@ def main() -> None:
     import app.host
     import app.serve
     import kernels.verify
+    from app.cli.session import INTERRUPTED, OK
     from app.serve import address_of, listen, serve
     from app.settings import load_settings
     from tests.app.faults.planted import GPU, run_planted
@@ -34,11 +37,11 @@ def main() -> None:
     ended = serve(
         settings,
         listener,
-        on_start=lambda: print(address_of(listener)[1], flush=True),
+        on_start=lambda: print(json.dumps({"port": address_of(listener)[1]}), flush=True),
         runners={"verification": run_planted},
         initialise=nothing,
     )
-    sys.exit(ended)
+    sys.exit(INTERRUPTED if ended is signal.SIGINT else OK)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,12 @@ from app.serve import listen, serve
 from app.settings import Settings
 from app.store.database import Database
 from app.store.tables import launches
+from bench.service_process import until
 from tests.app.conftest import service
 from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
-from tests.app.faults.running import body, until
+from tests.app.faults.running import body
 from tests.app.faults.trouble import PostgresTrouble, SqliteTrouble
 from tests.postgres import Postgres
 

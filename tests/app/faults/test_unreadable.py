@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,20 @@ from sqlalchemy import insert, select, text
 
 from app.gpu_queue import Turn
 from app.store.database import Database
-from app.store.job import Job, now
+from app.store.job import Job, Outcome, now
 from app.store.jobs import JobStore
 from app.store.tables import launches
 from app.store.unreadable import COLUMNS
 from app.verification import request_of, run_verification
+from bench.service_process import until
 from kernels.verify import VerificationRequest
 from solver.config import Config
 from solver.problem import Problem
-from tests.app.conftest import service
+from tests.app.conftest import service, sqlite_url
 from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
-from tests.app.faults.running import CONFIG, body, until
+from tests.app.faults.running import CONFIG, body
 
 JSON_DAMAGE = [("request", "null"), ("request", "[]"), ("request", '"x"'), ("request", "7")]
 SQLITE_DAMAGE = [
@@ -71,10 +73,11 @@ def test_a_queued_job_that_can_not_be_read_fails_and_the_others_run(bench: Bench
     kinds = [each for each in damages(bench.database) if each[0] != "started_at"]  # a run sets it
     damaged = [(bench.submit(), *each) for each in kinds]
     last = bench.submit()
-    for job, column, value in sorted(damaged, key=lambda each: each[1].endswith("_at")):
-        if not column.endswith("_at"):  # a moment that is none hides its page until then
-            assert len(bench.store.page(limit=50)[0]) == len(damaged) + 2
+    for job, column, value in damaged:
         damage(bench.database, job, column, value)
+        page, _ = bench.store.page(limit=50)
+        assert len(page) == len(damaged) + 2
+        assert all(each.to_dict() for each in page)
     bench.queue.start()
     for sound in (first, last):
         assert bench.ended(sound).status == "passed"
@@ -220,6 +223,45 @@ def test_over_http_it_is_one_failed_job_among_others(client: TestClient) -> None
     assert (ready.status_code, ready.json()["gpu_worker"]) == (200, "idle")
     location = client.post("/v1/verifications", json=body(0)).headers["location"]
     until(lambda: client.get(location).json()["status"] == "passed")
+
+
+def test_an_event_whose_data_are_damaged_hides_no_other(bench: Bench) -> None:
+    job = bench.submit()
+    cast = "" if bench.database.is_sqlite else "::jsonb"
+    with bench.database.write() as connection:
+        connection.execute(text(f"UPDATE job_events SET data = '[1]'{cast}"))
+    bench.queue.start()
+    assert bench.ended(job).status == "passed"
+    first, *_, last = bench.store.events(job.id)
+    assert set(first.data) == {"at"}
+    assert last.data["status"] == "passed"
+
+
+def test_a_damaged_moment_is_named_on_pages_of_jobs_events_and_launches(tmp_path: Path) -> None:
+    """SQLite alone can have one: PostgreSQL's moments are typed."""
+    url = sqlite_url(tmp_path)
+    with closing(Database(url)) as database:
+        database.open()
+        database.hold()
+        store = JobStore(database, waiting=50, kept=50)
+        job, _ = store.submit("verification", REQUEST, sha256="0" * 64)
+        run = store.claim(GPU.uuid)
+        assert run is not None
+        store.finish(run, Outcome("passed", None, {}), 1.0)
+        for column, value in (("created_at", "yesterday"), ("started_at", 7), ("finished_at", "")):
+            damage(database, job, column, value)
+        with database.write() as connection:
+            for table in ("job_events", "launches"):
+                connection.execute(text(f"UPDATE {table} SET at = 'soon'"))
+    with service(GPU, run_planted, initialise=dict, database=url) as client:
+        [listed] = client.get("/v1/verifications").json()["verifications"]
+        assert listed["status"] == "passed"
+        for name in ("created_at", "started_at", "finished_at"):
+            assert listed[name] == "unreadable"
+        assert client.get(f"/v1/verifications/{job.id}").json() == listed
+        [launched] = client.get("/v1/launches").json()["launches"]
+        assert (launched["at"], launched["outcome"]) == ("unreadable", "passed")
+        assert '"at": "unreadable"' in client.get(f"/v1/verifications/{job.id}/events").text
 
 
 def test_a_queue_that_a_defect_stops_is_not_ready_and_says_so(

@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.errors import AlreadyEnded, StoreUnavailable
 from app.schemas.service import Ready
 from app.store.database import Database
 from app.store.job import Job, Outcome
 from app.store.tables import launches
+from bench.service_process import until
 from tests.app.conftest import service
 from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.planted_work import CRASHES, HANGS
-from tests.app.faults.running import body, until
+from tests.app.faults.running import body
 
 
 def begun(job: Job) -> list[int]:
@@ -220,6 +222,52 @@ def test_cancelling_a_running_job_ends_its_process(bench: Bench) -> None:
     assert gone(begun(job)[0])
     assert bench.ended(after).status == "passed"
     assert outcomes(bench, job) == ["cancelled"]
+
+
+@pytest.mark.parametrize("cancelled", ["before", "after"])
+def test_what_is_cancelled_as_its_run_ends_teaches_nothing_or_has_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, cancelled: str
+) -> None:
+    """Cancelled between the process's answer and its end's being recorded: the database is away for
+    the first try to record it."""
+    taught: list[str] = []
+    answers: list[str] = []
+
+    def learn(job: Job, outcome: Outcome) -> Outcome:
+        taught.append(job.id)
+        return outcome
+
+    queue = bench.make(learn=learn)
+    job = bench.submit()
+
+    def cancel() -> None:
+        try:
+            answers.append(queue.cancel(job.id).status)
+        except AlreadyEnded as error:
+            answers.append(str(error))
+
+    name = "is_cancelled" if cancelled == "before" else "finish"
+    step = getattr(bench.store, name)
+    tries = iter([True])
+
+    def late(*arguments: Any) -> Any:
+        if next(tries, False):
+            cancelling.start()
+            raise StoreUnavailable("the database can't be used: locked")
+        cancelling.join(10)
+        return step(*arguments)
+
+    cancelling = threading.Thread(target=cancel)
+    monkeypatch.setattr(bench.store, name, late)
+    queue.start()
+    ended = bench.ended(job)
+    if cancelled == "before":
+        assert (ended.status, answers, taught) == ("cancelled", ["running"], [])
+    else:
+        assert ended.status == "passed"
+        assert answers == [f"job {job.id} has ended: that is being recorded"]
+        assert set(taught) == {job.id}
+    assert bench.ended(bench.submit()).status == "passed"
 
 
 def test_a_cancelled_job_that_waits_never_runs(bench: Bench) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from app.store.database import Database
+from app.store.job import Outcome
+from app.store.jobs import JobStore
 from app.store.measurements import Conditions, Measured, MeasurementStore
 from solver.problem import Problem
 
@@ -78,6 +80,24 @@ def test_a_verification_that_is_run_again_is_remembered_once(memory: Measurement
     again = memory.add(measured("1", winner=None))
     assert memory.races(HERE) == [again]
     assert again.number > first.number
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_what_a_run_measured_whose_end_was_lost_counts_only_where_its_job_passes(
+    database: Database, memory: MeasurementStore, passes: bool
+) -> None:
+    store = JobStore(database, waiting=5, kept=5)
+    job, _ = store.submit("verification", {}, sha256="0" * 64)
+    assert store.claim("GPU-0") is not None
+    kept = memory.add(measured(job.id))
+    store.recover()
+    if passes:
+        run = store.claim("GPU-0")
+        assert run is not None
+        store.finish(run, Outcome("passed", None, {}), 1.0)
+    else:
+        store.cancel(job.id)
+    assert memory.races(HERE) == ([kept] if passes else [])
 
 
 @pytest.mark.parametrize("name", ["profile", "device", "driver", "nvrtc", "source_hash"])

@@ -1,0 +1,96 @@
+"""Times by races beside a problem: the model's, over what it was off by there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.recorded import results_folder
+from bench import norm_races
+from solver.device import DeviceProfile, load_profile
+from solver.families import norm_activation_raced as raced
+from solver.families.norm_activation import NormProblem
+from solver.families.norm_activation_cost import predicted_us
+from solver.norm_record import NormRace, races_of
+from tests.norm_profiles import invented
+
+H200 = load_profile("h200")
+RECORDS = [results_folder("h200") / f"{name}.json" for name in ("norm_grid", "norm_further")]
+POLY = NormProblem(65536, 1024, "fp32", "layer", "poly", 8)
+
+
+def recorded(path: Path = RECORDS[0]) -> list[NormRace]:
+    return races_of(json.loads(path.read_text("utf-8")), H200)
+
+
+@pytest.mark.parametrize("device", [H200, invented()], ids=["fitted", "made up"])
+def test_a_raced_problem_is_told_what_was_measured_whatever_the_model(
+    device: DeviceProfile,
+) -> None:
+    race = next(each for each in recorded() if each.problem == POLY and each.warps_per_sm == 16)
+    found = raced.corrected(POLY, device, True, 16)
+    assert found is not None
+    assert found.between
+    told = dict(zip(found.configs, found.time_us.tolist(), strict=True))
+    for config, measured_us in zip(race.configs, race.measured_us.tolist(), strict=True):
+        assert told[config] == pytest.approx(measured_us, rel=1e-5)
+    half = raced.corrected(replace(POLY, rows=POLY.rows // 2), device, True, 16)
+    assert half is not None
+    assert half.time_us == pytest.approx(found.time_us / 2, rel=0.1)
+
+
+def test_between_races_errors_go_in_a_straight_line_over_the_logarithm_of_arithmetic() -> None:
+    ends = [replace(POLY, degree=degree) for degree in (8, 32)]
+    middle = replace(POLY, degree=16)
+    config = next(
+        each
+        for each, resident in zip(recorded()[0].configs, recorded()[0].counted, strict=True)
+        if each.kind == "strong" and resident == 5
+    )
+    off = []
+    for problem in (*ends, middle):
+        found = raced.corrected(problem, H200, True, None)
+        assert found is not None
+        told = float(found.time_us[found.configs.index(config)])
+        off.append(np.log(told / predicted_us(problem, config, H200)))
+    at = np.log([6 + 2 + degree for degree in (8, 32, 16)])
+    part = (at[2] - at[0]) / (at[1] - at[0])
+    assert off[2] == pytest.approx(off[0] + part * (off[1] - off[0]), abs=1e-3)
+
+
+def test_unseen_knows_nothing_of_the_problems_own_race() -> None:
+    seen = raced.corrected(POLY, H200, True, None)
+    unseen = raced.corrected(POLY, H200, True, None, unseen=True)
+    assert seen is not None
+    assert unseen is not None
+    assert seen.time_us[:5].tolist() != unseen.time_us[:5].tolist()
+    lowest = replace(POLY, degree=0)
+    first = raced.corrected(lowest, H200, True, None, unseen=True)
+    assert first is not None
+    assert not first.between
+
+
+def test_what_ships_is_the_fitted_races_of_the_records() -> None:
+    content = norm_races.races(RECORDS, H200)
+    shipped = json.loads(norm_races.PATH.read_text("utf-8"))
+    assert {name: shipped[name] for name in content} == content
+    held_out = {(each.problem, each.warps_per_sm) for each in recorded() if each.held_out}
+    assert len(held_out) == 19
+    assert not held_out & {
+        (NormProblem(**each["problem"]), each["warps_per_sm"]) for each in shipped["races"]
+    }
+    assert norm_races.text(shipped) == norm_races.PATH.read_text("utf-8")
+
+
+def test_the_ranges_that_ship_are_those_of_races_model_and_constants_as_they_are() -> None:
+    """After a change: python -m bench.norm_races."""
+    assert norm_races.off(RECORDS[0], H200) == json.loads(norm_races.PATH.read_text())["off"]
+    for basis in ("between", "beyond", "model"):
+        for low, middle, high in (
+            (each.low, each.expected, each.high) for each in raced.ranges(basis).values()
+        ):
+            assert 0.5 < low <= middle <= high
