@@ -176,7 +176,7 @@ def test_jobs_of_both_ops_stand_on_one_page_and_a_repeated_one_is_one_job() -> N
     [
         ({"rows": 2**31 - 1, "width": 65536}, "rows", "at most"),
         ({"rows": 2**28, "width": 1024}, "rows", "x, y, scale and shift must fit the GPU's memory"),
-        ({"rows": 0}, "rows", "must be at least 1"),
+        ({"rows": 0}, "rows", "must be between 1 and 2147483647, got 0"),
         ({"config": {"kind": "strong", "consumers": 99}}, "config.consumers", ""),
         ({"config": {"kind": "odd", "consumers": 4}}, "config.kind", ""),
         ({"config": {"kind": "strong"}}, "config.consumers", "is required"),
