@@ -133,7 +133,10 @@ def key_of(text: str, arch: str = ARCH) -> CompileKey:
     match = _ID.fullmatch(text)
     if match is None:
         like = f"bf16_tn_128x128x64_w2_r1_f1-{source_hash(arch)[:ID_DIGITS]}"
-        raise UnknownKernel(f"{shortened(repr(text))} is no kernel's id; one looks like {like}")
+        raise UnknownKernel(
+            f"{shortened(repr(text))} is no id of a kernel for products, which alone are exported; "
+            f"one looks like {like}"
+        )
     dtype, layout, *numbers, digits = match.groups()
     key = CompileKey(dtype, layout, *map(int, numbers))
     name = text.rpartition("-")[0]

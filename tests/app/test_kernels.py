@@ -65,8 +65,8 @@ def test_the_kernel_of_an_answer_is_found_with_its_launch(client: TestClient) ->
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("none", "is no kernel's id; one looks like bf16_tn_"),
-        ("x" * 5000, "is no kernel's id"),
+        ("none", "which alone are exported; one looks like bf16_tn_"),
+        ("x" * 5000, "is no id of a kernel for products"),
         ("bf16_tn_64x65x64_w1_r0_f0-" + "0" * 12, "no kernel bf16_tn_64x65x64_w1_r0_f0"),
         ("fp32_tn_64x64x64_w1_r0_f0-" + "0" * 12, "no kernel fp32"),
         ("bf16_tn_064x64x64_w1_r0_f0-" + source_hash()[:12], "no kernel bf16_tn_064"),

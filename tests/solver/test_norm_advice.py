@@ -52,6 +52,13 @@ def test_a_few_rows_are_too_short() -> None:
     assert why(NormProblem(64, 1024)) >= {"short_kernel", "too_little_data"}
 
 
+def test_what_stages_take_is_not_called_the_launchs_time() -> None:
+    reasons = advise_problem(NormProblem(5, 5), H200).advice.reasons
+    (words,) = (each.words for each in reasons if each.reason == "short_kernel")
+    assert "launch takes" not in words
+    assert words.startswith("Its stages take at most 0.00")
+
+
 def test_a_row_that_no_team_holds_is_a_plain_kernels_and_undecided() -> None:
     found = advise_problem(NormProblem(2048, 65535, "bf16"), H200)
     advice, config = found.advice, found.config
