@@ -23,9 +23,10 @@ from kernels.profiler import find_ncu
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormProblem
+from solver.families.norm_activation_advice import LEAST_WARPS, MOST_WARPS
 from solver.families.norm_activation_crowding import reserved_smem_bytes
 from solver.families.norm_activation_forecast import forecasts
-from solver.limits import check_choice
+from solver.limits import check_choice, check_integer
 from solver.words import listing
 
 SHOWN = (
@@ -59,11 +60,12 @@ def add_commands(commands: Any) -> None:
 def profile(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright profile``; exits 3 where ncu is absent or may not read counters."""
     check_choice("op", arguments.op, (NORM,))
-    problem = _problem_of(arguments)
+    problem, warps = _problem_of(arguments), arguments.warps_per_sm
+    if warps is not None:
+        check_integer("warps_per_sm", warps, LEAST_WARPS, MOST_WARPS)
     find_ncu()  # before anything that takes time
     gpu = find_gpu()
     device = norm_profile(gpu)
-    warps = arguments.warps_per_sm
     found = forecasts(problem, device, "cold", warps)
     cells = [
         Cell("profile", problem, each.config, reserved or 0, warps)

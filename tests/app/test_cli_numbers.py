@@ -15,6 +15,7 @@ from solver.problem import OUT_BYTES
 
 CONFIG = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
 NEEDED = {
+    "--op": "norm_activation",
     "--config": json.dumps(CONFIG),
     "--out": "out",
     "file": "file",
@@ -46,7 +47,7 @@ def commands(
 
 
 def is_number(action: argparse.Action) -> bool:
-    return action.type not in (None, str, Path)
+    return action.type not in (None, str, Path) and action.dest != "op"
 
 
 def choices_of(
@@ -64,8 +65,11 @@ def choices_of(
 
 COMMANDS = dict(commands(build_parser()))
 OF_ROWS = ["--op=norm_activation", "--rows=8", "--width=8", "--activation=poly"]
-CHOSEN = {words: [option] for words, option in choices_of(build_parser())} | {("advise",): OF_ROWS}
-"""Of ``advise``, numbers go with this choice alone, and it needs some; of an option given twice the
+CHOSEN = {words: [option] for words, option in choices_of(build_parser())} | {
+    ("advise",): OF_ROWS,
+    ("profile",): OF_ROWS,
+}
+"""Of these two, numbers go with this choice alone, and they need some; of an option given twice the
 second counts."""
 NUMBERS = [(w, a.dest) for w, actions in COMMANDS.items() for a in actions if is_number(a)]
 numbers = pytest.mark.parametrize(

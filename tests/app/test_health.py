@@ -80,7 +80,7 @@ def test_the_openapi_document_states_the_limits(client: TestClient) -> None:
     assert (values["minItems"], values["maxItems"]) == (1, 64)
     assert values["items"] == {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}
     axes = schemas["ParetoRequest"]["properties"]["axes"]
-    assert axes["items"]["enum"] == ["time", "wait", "smem", "registers"]
+    assert axes["items"]["enum"] == ["time", "wait", "smem", "registers", "energy"]
     kinds = schemas["OptimizeRequest"]["properties"]["objective"]["discriminator"]["mapping"]
     assert set(kinds) == {"lexicographic", "weighted", "pareto"}
     for name in ("WeightedRequest", "Weights", "BoundRequest", "ConfigBounds"):
