@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.files import write_constants
 from kernels.bench_plan import problem_of
 from solver.calibration import fit as calibration
 from solver.calibration.prior import FIXED
@@ -223,9 +224,7 @@ def main() -> None:
         print(f"{name:32} {device.constant(FAMILY, name):12.5g} -> {constant.value:12.5g}")
     if arguments.write:
         path = Path("solver/profiles") / f"{arguments.device}.json"
-        raw = json.loads(path.read_text("utf-8"))
-        raw["models"][FAMILY] = {n: c.to_dict() for n, c in fitted.models[FAMILY].items()}
-        path.write_text(json.dumps(raw, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_constants(path, FAMILY, fitted.models[FAMILY])
 
 
 if __name__ == "__main__":

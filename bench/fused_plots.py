@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 
 from bench.plots import COLOURS, save_figure
 from bench.records import Row
+from solver.fused import TIE
 
 COPIES = {"vector": "loads", "async": "asynchronous copies", "bulk": "bulk copies"}
 
@@ -36,7 +37,7 @@ def plot_gains(problems: Sequence[Row], path: Path) -> None:
                 label=f"{words}{', held out' if held else ''}",
             )
     for draw in (axes.axhspan, axes.axvspan):
-        draw(0.98, 1.02, color="gray", alpha=0.15, linewidth=0)
+        draw(1 - TIE, 1 + TIE, color="gray", alpha=0.15, linewidth=0)
     ends = [row[name] for row in known for name in ("gain", "gain_predicted")]
     span = [min(ends, default=0.9), max(ends, default=1.1)]
     axes.plot(span, span, color="black", linewidth=0.8)

@@ -15,15 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from bench.files import write_constants
 from bench.fit import source_words
-from kernels.files import replace_whole
 from solver.calibration.fit import Fit, fit_family
 from solver.calibration.norm_start import norm_start
 from solver.calibration.rows import Floats
@@ -139,13 +138,6 @@ def _regrets(groups: Sequence[NormRace], device: DeviceProfile) -> str:
     return f"{len(found)} races: regret {np.mean(found):.3f}, worst {max(found):.3f}"
 
 
-def write_constants(path: Path, constants: Mapping[str, Any]) -> None:
-    """Put the family's constants into a profile's file."""
-    raw = json.loads(path.read_text("utf-8"))
-    raw["models"][family.NAME] = {name: each.to_dict() for name, each in constants.items()}
-    replace_whole(path, (json.dumps(raw, indent=2, ensure_ascii=False) + "\n").encode())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fit, report, and write on request; 0, or 2 where the rows can't be fitted."""
     parser = argparse.ArgumentParser(prog="python -m bench.norm_fit", description=__doc__)
@@ -180,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     if chosen.write:
         path = Path("solver/profiles") / f"{chosen.device}.json"
-        write_constants(path, found.device.models[family.NAME])
+        write_constants(path, family.NAME, found.device.models[family.NAME])
     return 0
 
 

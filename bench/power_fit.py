@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.files import write
+from bench.files import write, write_constants
 from bench.fit import source_words
 from kernels.bench_plan import problem_of
-from kernels.files import replace_whole
 from solver.calibration.fit import Fit, fit_family
 from solver.calibration.power_start import power_start
 from solver.calibration.rows import Floats, Integers
@@ -215,17 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts = {"device": record.device, "power_limit_w": record.limit_w}
         write(chosen.report, {**facts, **errors, "estimates": estimates})
     if chosen.write:
-        write_constants(
-            chosen.profile or Path("solver/profiles") / f"{record.device}.json", found.device
-        )
+        profile = chosen.profile or Path("solver/profiles") / f"{record.device}.json"
+        write_constants(profile, TABLE, found.device.models[TABLE])
     return 0
-
-
-def write_constants(path: Path, device: DeviceProfile) -> None:
-    """Put a device's constants of power into a profile's file."""
-    raw = json.loads(path.read_text("utf-8"))
-    raw["models"][TABLE] = {name: each.to_dict() for name, each in device.models[TABLE].items()}
-    replace_whole(path, (json.dumps(raw, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -176,6 +176,13 @@ def require_gpu(
     return gpu, profile_of(gpu)
 
 
+def prediction_error(predicted_us: float | None, measured_us: float | None) -> float | None:
+    """(predicted - measured) / measured; None where either is not there."""
+    if predicted_us is None or measured_us is None:
+        return None
+    return (predicted_us - measured_us) / measured_us
+
+
 def failure_of(outcome: Outcome) -> tuple[Reason, str]:
     """Reason and details of a call that gave no result."""
     if outcome.kind is OutcomeKind.TIMEOUT:
@@ -272,15 +279,12 @@ def verification_of(
     """The verification that a worker's result makes."""
     shared = {f.name for f in fields(Verification)} & {f.name for f in fields(TaskResult)}
     figures = {name: getattr(result, name) for name in shared}
-    error = None
-    if request.predicted_us is not None and result.median_us is not None:
-        error = (request.predicted_us - result.median_us) / result.median_us
     return Verification(
         status="passed" if result.failure is None else "failed",
         reason=None if result.failure is None else Reason.WRONG_RESULT,
         details=result.failure or "",
         **_about(request, gpu, seed, elapsed_s),
-        prediction_error=error,
+        prediction_error=prediction_error(request.predicted_us, result.median_us),
         **figures,
     )
 

@@ -19,7 +19,7 @@ from kernels.norm.device import norm_profile
 from kernels.norm.verdict import Entrant
 from kernels.process import OutcomeKind, Worker
 from kernels.protocol import NORM_VERIFY, Protocol
-from kernels.verify import DEADLINE_S, Reason, failure_of, require_gpu
+from kernels.verify import DEADLINE_S, Reason, failure_of, prediction_error, require_gpu
 from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families.norm_activation import NAME, NormProblem
@@ -161,17 +161,13 @@ def verification_of(
         *("median_high_us", "p95_us", "p99_us", "tail_ratio"),
     )
     figures: dict[str, Any] = {name: first.get(name) for name in flat}
-    predicted_us, median_us = request.entrants[0].predicted_us, figures["median_us"]
-    error = None
-    if predicted_us is not None and median_us is not None:
-        error = (predicted_us - median_us) / median_us
     return NormVerification(
         status="passed" if reason is None else "failed",
         reason=reason,
         details=details,
         **_about(request, gpu, seed, elapsed_s),
         entrants=tuple(entrants),
-        prediction_error=error,
+        prediction_error=prediction_error(request.entrants[0].predicted_us, figures["median_us"]),
         nvrtc=result.nvrtc,
         verdict=None if result.verdict is None else result.verdict.to_dict(),
         sms=result.sms,
