@@ -74,7 +74,9 @@ def python() -> str:
         except (OSError, subprocess.CalledProcessError):
             continue
         return path
-    pytest.skip(f"the user nobody can run neither {sys.executable} nor Debian's Python of this version")
+    pytest.skip(
+        f"the user nobody can run neither {sys.executable} nor Debian's Python of this version"
+    )
 
 
 @NEEDS_ROOT
