@@ -22,7 +22,6 @@ from app.errors import (
 from app.schemas.faults import describe
 from kernels.errors import (
     CacheUnwritable,
-    CalibrationFailed,
     CompileFailed,
     CompilerAbsent,
     CompilerMismatch,
@@ -30,6 +29,7 @@ from kernels.errors import (
     GpuLost,
     NoKernelFamily,
     ProfilerUnusable,
+    StepFailed,
     UnknownKernel,
 )
 from solver.conflict import Unsatisfiable
@@ -193,7 +193,7 @@ def from_exception(error: Exception) -> ProblemDocument:
             return document(NO_COMPILER, str(error))
         case EnvironmentLacks() | AddressInUse() | CacheUnwritable() | CompilerMismatch():
             return document(LACKS, str(error))
-        case GpuLost() | CalibrationFailed() | ProfilerUnusable():
+        case GpuLost() | StepFailed() | ProfilerUnusable():
             return document(LACKS, str(error))
         case NotFound() | UnknownKernel():
             return document(NOT_FOUND, str(error))

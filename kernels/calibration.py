@@ -17,14 +17,15 @@ from kernels.bench import compile_all
 from kernels.calibration_rules import Refusal
 from kernels.calibration_worker import Basis, FitResult, FitTask, Timed, design_rows, fit_rows
 from kernels.ceilings import copy_bandwidth, read_bandwidth, tensor_peak
-from kernels.errors import CalibrationFailed, GpuLost
+from kernels.errors import GpuLost
 from kernels.gpu_lock import RELEASE_S, release, take_in
 from kernels.host import HostGpu, gpu_use
-from kernels.process import Outcome, OutcomeKind, Worker
+from kernels.process import Worker
 from kernels.sources import commit as own_commit
+from kernels.steps import call_step, value_of
 from kernels.sweep_host import host_facts, lasting
 from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
-from kernels.verify import Reason, failure_of, require_gpu
+from kernels.verify import require_gpu
 from solver.calibration.design import ROWS as DESIGN_ROWS
 from solver.calibration.design import SEED, CalibrationDesign
 from solver.device import load_profile
@@ -79,13 +80,13 @@ def calibrate(asked: Asked, worker: Worker, tell: Tell) -> Calibration:
     """Measure, fit, judge. Nothing is stored.
 
     Raises GpuAbsent, NoKernelFamily, CompilerAbsent, UnusableProfile where the present one can't be
-    read, GpuLost where the GPU or its process fails, and CalibrationFailed where a step goes wrong
+    read, GpuLost where the GPU or its process fails, and StepFailed where a step goes wrong
     for another reason.
     """
     gpu, device = require_gpu()
     load_profile(device)
     begun = time.monotonic()
-    _value(take_in(worker, gpu.uuid), "the GPU's lock")
+    value_of(take_in(worker, gpu.uuid), "the GPU's lock")
     try:
         return _Run(asked, worker, tell, gpu, device, begun).whole()
     finally:
@@ -162,7 +163,7 @@ class _Run:
         ceilings: dict[str, float] = {}
         for done, step in enumerate(CEILINGS):
             self._tell("ceilings", done, len(CEILINGS))
-            ceilings |= _call(self._worker, step, (), STEP_DEADLINE_S)
+            ceilings |= call_step(self._worker, step, (), STEP_DEADLINE_S)
         self._tell("ceilings", len(CEILINGS), len(CEILINGS))
         self.record["ceilings"] = ceilings
         return {n: v for n, v in ceilings.items() if n.endswith(("_per_s", "_tflops"))}
@@ -170,7 +171,7 @@ class _Run:
     def _design(self, basis: Basis) -> CalibrationDesign:
         self._tell("design", 0, 1)
         asked = self._asked
-        design: CalibrationDesign = _call(
+        design: CalibrationDesign = call_step(
             self._worker, design_rows, (basis, asked.seed, asked.rows), ARITHMETIC_DEADLINE_S
         )
         self._tell("design", 1, 1)
@@ -223,7 +224,7 @@ class _Run:
             if "done" in facts:
                 self._tell("fit", facts["done"], facts["total"])
 
-        result: FitResult = _call(self._worker, fit_rows, (task,), ARITHMETIC_DEADLINE_S, hear)
+        result: FitResult = call_step(self._worker, fit_rows, (task,), ARITHMETIC_DEADLINE_S, hear)
         self.record |= {
             "error_present": result.present_error,
             "error": result.calibrated_error,
@@ -232,24 +233,3 @@ class _Run:
             "steps": result.steps,
         }
         return result
-
-
-def _call(
-    worker: Worker,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    deadline_s: float,
-    on_report: Callable[[dict[str, Any]], None] | None = None,
-) -> Any:
-    """A call's value. Raises GpuLost where the process was lost, else CalibrationFailed."""
-    outcome = worker.call(function, arguments, deadline_s, on_report)
-    return _value(outcome, function.__name__)
-
-
-def _value(outcome: Outcome, step: str) -> Any:
-    if outcome.kind is OutcomeKind.OK:
-        return outcome.value
-    reason, details = failure_of(outcome)
-    if reason is Reason.WORKER_LOST:
-        raise GpuLost(f"the GPU process is lost: {details}")
-    raise CalibrationFailed(f"{step}: {details}")

@@ -11,7 +11,7 @@ WarpwrightError (solver.errors)
     ├── GpuAbsent           no CUDA device or no driver
     ├── GpuLost             a GPU that fails whatever runs on it
     ├── ProfilerUnusable    Nsight Compute is absent, or may not do what is asked of it
-    ├── CalibrationFailed   a step of a calibration that can't be done
+    ├── StepFailed          a step of a calibration or a sweep that can't be done
     ├── NoKernelFamily      this GPU has no kernel family: names those that have one
     ├── PowerUnread         NVML has no energy counter of this GPU, or it stands still
     ├── LaunchFailed        the driver refused, or the kernel faulted
@@ -73,8 +73,9 @@ class ProfilerUnusable(KernelError):
     """Nsight Compute is not here, may not read the GPU's counters, or profiled nothing."""
 
 
-class CalibrationFailed(KernelError):
-    """A step of a calibration failed for a reason that is not the GPU's; the message names it."""
+class StepFailed(KernelError):
+    """A step of a calibration or a sweep failed for a reason that is not the GPU's; the message
+    names it."""
 
 
 class NoKernelFamily(KernelError):

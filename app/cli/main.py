@@ -49,7 +49,6 @@ from app.errors import AddressInUse, EnvironmentLacks, NoPick, StoreUnavailable
 from app.problem_documents import from_exception, is_expected
 from kernels.errors import (
     CacheUnwritable,
-    CalibrationFailed,
     CompileFailed,
     CompilerAbsent,
     CompilerMismatch,
@@ -57,6 +56,7 @@ from kernels.errors import (
     GpuLost,
     NoKernelFamily,
     ProfilerUnusable,
+    StepFailed,
 )
 from solver.conflict import Unsatisfiable
 from solver.errors import InvalidInput, UnusableProfile
@@ -64,7 +64,7 @@ from solver.errors import InvalidInput, UnusableProfile
 ENVIRONMENT_ERRORS = (
     AddressInUse,
     CacheUnwritable,
-    CalibrationFailed,
+    StepFailed,
     CompilerAbsent,
     CompilerMismatch,
     EnvironmentLacks,

@@ -21,7 +21,7 @@ from app.store.job import Job, Outcome
 from kernels.calibration import Asked, Calibration
 from kernels.calibration_rules import Refusal
 from kernels.drift import ADVICE
-from kernels.errors import CalibrationFailed, GpuLost
+from kernels.errors import GpuLost, StepFailed
 from kernels.nvrtc import version as nvrtc_version
 from kernels.process import Worker
 from solver.calibration.profile import store_profile
@@ -196,7 +196,7 @@ def job_of(request: dict[str, Any]) -> Job:
     ("error", "reason"),
     [
         (GpuLost("the GPU process is lost"), "worker_lost"),
-        (CalibrationFailed("tensor_peak: ValueError"), "environment"),
+        (StepFailed("tensor_peak: ValueError"), "environment"),
     ],
 )
 def test_what_breaks_a_calibration_off_is_its_reason(
@@ -347,7 +347,7 @@ def test_a_refusal_makes_the_answer_no(
     assert not (tmp_path / "x.json").exists()
 
 
-@pytest.mark.parametrize("error", [GpuLost("gone"), CalibrationFailed("a step")])
+@pytest.mark.parametrize("error", [GpuLost("gone"), StepFailed("a step")])
 def test_what_breaks_off_is_something_missing(
     error: Exception, host: None, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -22,7 +22,7 @@ import kernels.sweep_host
 from kernels import calibration_rules as rules
 from kernels.calibrate import main
 from kernels.calibration import Asked, Calibration, calibrate
-from kernels.errors import CalibrationFailed, GpuLost
+from kernels.errors import GpuLost, StepFailed
 from kernels.host import GpuUse, HostGpu
 from kernels.process import Outcome, OutcomeKind
 from kernels.sweep_runner import Figures
@@ -268,7 +268,7 @@ def test_a_process_that_is_lost_is_the_gpus_and_another_failure_names_its_step()
     with pytest.raises(GpuLost, match="SIGKILL"):
         run(FakeGpu(H200, outcomes={"design_rows": killed}))
     raised = Outcome(OutcomeKind.ERROR, 1.0, None, "ValueError", "no sums")
-    with pytest.raises(CalibrationFailed, match="tensor_peak: ValueError: no sums"):
+    with pytest.raises(StepFailed, match="tensor_peak: ValueError: no sums"):
         run(FakeGpu(H200, outcomes={"tensor_peak": raised}))
 
 

@@ -13,19 +13,17 @@ from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
 from app.api.job_routes import JobKind, add_job_routes
-from app.api.request_headers import IDEMPOTENCY_PARAMETER, IdempotencyKeyDep
+from app.api.submission import SubmissionDep, submitting
 from app.errors import NotFound
 from app.host import check_memory
 from app.keys import Scope
 from app.plan import candidates
-from app.problem_documents import NO_FAMILY, NO_GPU, NOT_FOUND, QUEUE_FULL, QUOTA, UNAVAILABLE
-from app.quota import check_quota
+from app.problem_documents import NOT_FOUND, UNAVAILABLE
 from app.schemas.norm_questions import NormVerificationRequest
 from app.schemas.ops import AnyVerification
 from app.schemas.questions import RACED_MAX, VerificationRequest
 from app.schemas.service import AnyVerificationJob, VerificationPage
 from app.services import Services
-from app.store.jobs import question_sha256
 from app.timeline import timeline_svg
 from app.verification import KIND, request_of
 from kernels.norm.verify import NormVerificationRequest as NormVerification
@@ -48,20 +46,12 @@ VERIFICATION = JobKind(KIND, "verifications", Scope.VERIFY, AnyVerificationJob, 
 
 @router.post(
     "",
-    status_code=202,
-    response_model=AnyVerificationJob,
-    response_description="The job, which waits for the GPU",
-    responses=problems(NO_FAMILY, QUOTA, QUEUE_FULL, NO_GPU, UNAVAILABLE)
-    | {200: {"model": AnyVerificationJob, "description": "The job of an earlier such request"}},
-    openapi_extra={"parameters": [IDEMPOTENCY_PARAMETER]},
     summary="Compile, launch, check and time a kernel on the host's GPU",
+    **submitting(VERIFICATION),
 )
 @needs(Scope.VERIFY)
 async def submit(
-    body: AnyVerification,
-    services: ServicesDep,
-    caller: CallerDep,
-    idempotency_key: IdempotencyKeyDep,
+    body: AnyVerification, services: ServicesDep, submission: SubmissionDep
 ) -> Response:
     """Queues a verification of the given configuration, or of the pick where there is none. With
     `top_k` the pick is raced against alternatives: half are the model's next, the others of further
@@ -74,32 +64,20 @@ async def submit(
     503. On a GPU that no kernel family runs on, for a problem beyond its memory, or for an illegal
     configuration: 422. Where too many wait: 429.
     """
-    services.gpu.require_open()
-    owner = caller.key_id
     asked = body.root
-    sha256 = question_sha256(KIND, _identity(asked))
-    earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
-    if earlier is not None:
-        return VERIFICATION.answer(earlier, 200)
-    asked.problem()  # one that is none costs no quota
-    if isinstance(asked, VerificationRequest):
-        _check_race(asked)
-    await run_in_threadpool(check_quota, caller, services.database, services.metrics)
-    if isinstance(asked, VerificationRequest):
-        request: Verification | NormVerification = await _of_product(asked, services)
-    else:
-        request = await _of_rows(asked, services)
-    job, fresh = await run_in_threadpool(
-        services.jobs.submit,
-        KIND,
-        request_of(request),
-        sha256=sha256,
+
+    async def request() -> dict[str, Any]:
+        if isinstance(asked, VerificationRequest):
+            return request_of(await _of_product(asked, services))
+        return request_of(await _of_rows(asked, services))
+
+    return await submission.submit(
+        VERIFICATION,
+        _identity(asked),
         priority=asked.priority,
-        owner=owner,
-        idempotency_key=idempotency_key,
+        check=lambda: _check(asked),
+        request=request,
     )
-    services.gpu.wake()
-    return VERIFICATION.answer(job, 202 if fresh else 200)
 
 
 def _identity(asked: VerificationRequest | NormVerificationRequest) -> dict[str, Any]:
@@ -112,7 +90,10 @@ def _identity(asked: VerificationRequest | NormVerificationRequest) -> dict[str,
     return asked.model_dump(exclude=unset)
 
 
-def _check_race(asked: VerificationRequest) -> None:
+def _check(asked: VerificationRequest | NormVerificationRequest) -> None:
+    asked.problem()
+    if isinstance(asked, NormVerificationRequest):
+        return
     check_integer("top_k", asked.top_k, 1, RACED_MAX)
     if asked.top_k > 1 and (asked.config is not None or asked.against):
         raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
