@@ -18,6 +18,8 @@ from app.errors import AlreadyEnded, StoreUnavailable, Unavailable
 from app.restarts import pause_s
 from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
+from app.store.result_rows import RunRows
+from kernels.problem_sweep import Rows
 from kernels.process import REAP_S, OutcomeKind, Worker
 from kernels.verify import Reason
 
@@ -34,17 +36,20 @@ REPORT_S = 1.0
 """Shortest time between two events of one stage."""
 UNTOLD = Outcome("failed", "internal_error", {})
 """What came of a job is a defect here; the log has it."""
+INTERRUPTED = Outcome("failed", Reason.WORKER_LOST, {})
+"""A run that could not go on for want of the database, and is no loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a job gets for its run: the process to launch in, its time, and who hears how far it
-    is.
+    """What a job gets for its run: the process to launch in, its time, who hears how far it is,
+    and where what it measures row by row is kept.
     """
 
     worker: Worker
     deadline_s: float
     on_report: Callable[[dict[str, Any]], None]
+    rows: Rows
 
 
 Runner = Callable[[Job, Turn], Outcome]
@@ -229,16 +234,20 @@ class GpuQueue:
 
     def _run(self, job: Job) -> None:
         begun = time.monotonic()
+        rows = self._store.rows_of(job)
         try:
-            turn = Turn(self._worker, self._deadline_s, self._reporter(job))
+            turn = Turn(self._worker, self._deadline_s, self._reporter(job), rows)
             runner = self._runners.get(job.kind)
             outcome = _unknown(job.kind) if runner is None else runner(job, turn)
+        except StoreUnavailable as error:
+            log.warning("job %s can't go on: %s", job.id, error)
+            outcome = INTERRUPTED
         except Exception:
             log.exception("job %s broke off", job.id)
             outcome = UNTOLD
         gpu_seconds = time.monotonic() - begun
         try:
-            ended = self._record(job, outcome, gpu_seconds)
+            ended = self._record(job, outcome, gpu_seconds, rows)
         finally:
             with self._lock:
                 self._current = None
@@ -259,20 +268,24 @@ class GpuQueue:
             )
             if ended.ended is not None:
                 self._on_end(ended, gpu_seconds)
-        lost = outcome.reason == Reason.WORKER_LOST
-        if not lost:
+        if outcome.reason != Reason.WORKER_LOST:
             self._failures = 0
-        elif ended is not None and ended.status != "cancelled" and not self._given_up.is_set():
+        elif (
+            outcome is not INTERRUPTED
+            and ended is not None
+            and ended.status != "cancelled"
+            and not self._given_up.is_set()
+        ):
             self._pause(f"the GPU's worker process was lost in a run of job {job.id}")
 
-    def _record(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
+    def _record(self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows) -> Job | None:
         """Write down how a run ended, however long the database can't be used."""
         while True:
             try:
                 if outcome.reason == Reason.WORKER_LOST:
-                    lost = not self._given_up.is_set()
-                    return self._store.give_back(job, lost=lost, gpu_seconds=gpu_seconds)
-                return self._end(job, outcome, gpu_seconds)
+                    lost = outcome is not INTERRUPTED and not self._given_up.is_set()
+                    return self._store.give_back(job, lost=lost, gpu_seconds=gpu_seconds, rows=rows)
+                return self._end(job, outcome, gpu_seconds, rows)
             except StoreUnavailable as error:
                 log.warning("the end of job %s can't be recorded yet: %s", job.id, error)
             except Exception:
@@ -285,13 +298,13 @@ class GpuQueue:
                 log.warning("job %s is left running, for the next service to take up", job.id)
                 return None
 
-    def _end(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
+    def _end(self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows) -> Job | None:
         """Learn from a run and record its end; one that was to be cancelled teaches nothing."""
         with self._ending:
             if job.id == self._learnt or not self._store.is_cancelled(job):
                 self._learnt = job.id
                 outcome = self._learn(job, outcome)
-            return self._store.finish(job, outcome, gpu_seconds)
+            return self._store.finish(job, outcome, gpu_seconds, rows)
 
     def _reporter(self, job: Job) -> Callable[[dict[str, Any]], None]:
         """Notes a run's reports as events; one that can't be noted is left out."""

@@ -32,6 +32,7 @@ from app.api.routes import (
     health,
     kernels,
     launches,
+    sweeps,
     verifications,
 )
 from app.event_streams import EventStreams
@@ -131,7 +132,7 @@ def create_app(
         metrics.gauge("questions_waiting", "Questions without a process", lambda: pool.waiting)
         metrics.gauge("answer_cache_bytes", "Memory of answers kept", lambda: cache.size)
         metrics.gauge("answer_cache_answers", "Answers kept", lambda: len(cache))
-        metrics.gauge("verifications_waiting", "Verifications in the queue", jobs.waiting)
+        metrics.gauge("verifications_waiting", "Jobs in the queue", jobs.waiting)
         metrics.gauge(
             "drift_ratio",
             "Median of measured over predicted time of picks verified last; NaN for too few",
@@ -162,7 +163,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.settings = settings
-    jobs_of = (verifications, calibrations)
+    jobs_of = (verifications, sweeps, calibrations)
     asked = (answers, advice, batch, kernels)
     for module in (*asked, *jobs_of, launches, devices, health, docs):
         app.include_router(module.router)

@@ -23,6 +23,9 @@ from prometheus_client import (
 from app.calibration import KIND as CALIBRATION
 from app.errors import StoreUnavailable
 from app.store.job import UNREADABLE, Job
+from app.sweep import KIND as SWEEP
+from app.sweep import REASONS as SWEEP_REASONS
+from app.verification import KIND as VERIFICATION
 from kernels.calibration_rules import REASONS as REFUSED
 from kernels.verify import Reason
 
@@ -58,16 +61,19 @@ class Drop(StrEnum):
 OF_A_RUN = (Reason.WORKER_LOST, Reason.ENVIRONMENT, Reason.INTERNAL_ERROR, UNREADABLE)
 """Why any job may fail."""
 
-VERDICTS = (
-    ("passed", ""),
-    *(("failed", str(reason)) for reason in (*Reason, UNREADABLE)),
-    ("cancelled", "requested"),
-)
-CALIBRATED = (
-    ("passed", ""),
-    *(("failed", str(reason)) for reason in (*REFUSED, *OF_A_RUN)),
-    ("cancelled", "requested"),
-)
+
+def _endings(*reasons: str) -> tuple[tuple[str, str], ...]:
+    """(status, reason) of jobs that may fail for these."""
+    failed = tuple(("failed", str(reason)) for reason in reasons)
+    return ("passed", ""), *failed, ("cancelled", "requested")
+
+
+ENDINGS = {
+    VERIFICATION: _endings(*Reason, UNREADABLE),
+    CALIBRATION: _endings(*REFUSED, *OF_A_RUN),
+    SWEEP: _endings(*SWEEP_REASONS, *OF_A_RUN),
+}
+"""How jobs of each kind may end."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 ERRORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
 
@@ -142,18 +148,15 @@ class Metrics:
             registry=self.registry,
         )
         self._answers_by = {source: self._answers.labels(source) for source in SOURCES}
-        self.verifications = Counter(
-            "warpwright_verifications",
-            "Verifications ended",
-            ("status", "reason"),
-            registry=self.registry,
-        )
-        self.calibrations = Counter(
-            "warpwright_calibrations",
-            "Calibrations ended",
-            ("status", "reason"),
-            registry=self.registry,
-        )
+        self._jobs = {
+            kind: Counter(
+                f"warpwright_{kind}s",
+                f"{kind.capitalize()}s ended",
+                ("status", "reason"),
+                registry=self.registry,
+            )
+            for kind in ENDINGS
+        }
 
         for stage in STAGES:
             self.stage_seconds.labels(stage)
@@ -163,10 +166,9 @@ class Metrics:
             self.refused.labels(reason)
         for drop in Drop:
             self._dropped.labels(drop)
-        for verdict in VERDICTS:
-            self.verifications.labels(*verdict)
-        for verdict in CALIBRATED:
-            self.calibrations.labels(*verdict)
+        for kind, endings in ENDINGS.items():
+            for ending in endings:
+                self._jobs[kind].labels(*ending)
 
     def expect_requests(self, labels: Iterable[tuple[str, str, int]]) -> None:
         """Have series for these methods, routes and statuses before the first such request."""
@@ -175,8 +177,9 @@ class Metrics:
 
     def count_job(self, job: Job, gpu_seconds: float) -> None:
         """A job that ended, and how far the prediction was off where its kernel was timed."""
-        counter = self.calibrations if job.kind == CALIBRATION else self.verifications
-        counter.labels(job.status, job.reason or "").inc()
+        counter = self._jobs.get(job.kind)
+        if counter is not None:  # another version's kind
+            counter.labels(job.status, job.reason or "").inc()
         self.gpu_seconds.inc(gpu_seconds)
         error = (job.result or {}).get("prediction_error")
         if error is not None:

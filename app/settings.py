@@ -51,10 +51,10 @@ class Settings(BaseModel):
         120.0, gt=0, le=3600, description="longest time of one verification"
     )
     verifications_waiting: int = Field(
-        64, ge=1, le=100_000, description="verifications that may wait for the GPU"
+        64, ge=1, le=100_000, description="jobs that may wait for the GPU"
     )
     verifications_kept: int = Field(
-        1000, ge=1, le=1_000_000, description="finished verifications that stay readable"
+        1000, ge=1, le=1_000_000, description="finished jobs that stay readable"
     )
     event_streams: int = Field(
         32, ge=1, le=10_000, description="clients that may follow a job's events at once"

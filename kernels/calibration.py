@@ -202,7 +202,9 @@ class _Run:
                 self._times[turn][row] = figures.median_us
             self._tell("measure", len(self._figures), total)
 
-        runner = SweepRunner(design.rows, self._device, failures, done, self._worker)
+        runner = SweepRunner(
+            design.rows, self._device, failures, done, self._worker, alone_on=self._gpu.uuid
+        )
         runner.run(design.visits())
         self.record["measuring_seconds"] = round(time.monotonic() - measuring, 1)
         self.record["failed"] = sum(f.reason is not None for f in self._figures)

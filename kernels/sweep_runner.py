@@ -12,7 +12,8 @@ from typing import Any
 
 from kernels.bench_runner import ROW_DEADLINE_S, START_DEADLINE_S
 from kernels.errors import GpuLost
-from kernels.process import OutcomeKind, Worker
+from kernels.gpu_lock import take_in
+from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import SAMPLE
 from kernels.sweep_worker import ROW, RowsTask, time_rows
 from kernels.verify import Reason, failure_of
@@ -47,7 +48,8 @@ Done = Callable[[int, int, Figures], None]
 class SweepRunner:
     """Measures rows of a design in a worker's process, which is replaced when a row costs it.
 
-    ``failures`` has why kernels could not be compiled, by name.
+    ``failures`` has why kernels could not be compiled, by name. ``alone_on`` is the GPU on which
+    nobody else may launch meanwhile; who runs it lets go of that at the end.
     """
 
     def __init__(
@@ -57,12 +59,15 @@ class SweepRunner:
         failures: Mapping[str, str],
         done: Done,
         worker: Worker,
+        *,
+        alone_on: str | None = None,
     ) -> None:
         self._rows = rows
         self._device = device
         self._failures = failures
         self._done = done
         self._worker = worker
+        self._alone_on = alone_on
         self._held: list[tuple[int, int, Figures]] = []
 
     def run(self, visits: Iterable[Visit]) -> None:
@@ -101,9 +106,12 @@ class SweepRunner:
                     self._done(rows[facts["index"]], turn, _figures(facts))
                     reported += 1
 
-            outcome = self._worker.call(
-                time_rows, (self._task(rows),), self._deadline_s(rows), on_report=hear
-            )
+            deadline_s = self._deadline_s(rows)
+            outcome = self._alone()
+            if outcome is None:
+                outcome = self._worker.call(
+                    time_rows, (self._task(rows),), deadline_s, on_report=hear
+                )
             if outcome.kind is OutcomeKind.OK:
                 return
             rows = rows[reported:]
@@ -122,6 +130,13 @@ class SweepRunner:
                 raise GpuLost(
                     f"{FAILURES_IN_A_ROW} rows failed one after another, the last with {details}"
                 )
+
+    def _alone(self) -> Outcome | None:
+        """Have the process hold the GPU's lock, which a fresh one does not; why it can't."""
+        if self._alone_on is None:
+            return None
+        taken = take_in(self._worker, self._alone_on)
+        return None if taken.kind is OutcomeKind.OK else taken
 
     def _task(self, rows: Sequence[int]) -> RowsTask:
         first = self._rows[rows[0]]

@@ -16,6 +16,7 @@ from app.schemas.faults import shown
 from app.store import ANONYMOUS, job_rows, unreadable
 from app.store.database import Database, is_defect
 from app.store.job import PRIORITIES, Job, JobEvent, Outcome, now
+from app.store.result_rows import RunRows
 from app.store.tables import job_events, jobs, launches
 from solver.errors import InvalidInput
 
@@ -188,26 +189,34 @@ class JobStore:
             if job_rows.lock_run(connection, job) is not None:
                 job_rows.append_event(connection, job.id, "progress", data)
 
-    def finish(self, job: Job, outcome: Outcome, gpu_seconds: float) -> Job | None:
+    def rows_of(self, job: Job) -> RunRows:
+        """Where a run's rows are recorded as they come."""
+        return RunRows(self._database, job)
+
+    def finish(
+        self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows | None = None
+    ) -> Job | None:
         """Record how a run ended, once: None where that was recorded before.
 
-        Result, audit row and last event come together or not at all. A job that was to be
-        cancelled is, whatever came out.
+        Result, last rows, audit row and last event come together or not at all. A job that was to
+        be cancelled is, whatever came out.
         """
         with self._database.write() as connection:
-            run = job_rows.lock_run(connection, job)
+            run = _end_of_run(connection, job, rows)
             if run is None:
                 return None
             ended = job_rows.finish_run(connection, run, outcome, gpu_seconds)
             job_rows.forget(connection, self._kept)
             return ended
 
-    def give_back(self, job: Job, *, lost: bool, gpu_seconds: float) -> Job | None:
+    def give_back(
+        self, job: Job, *, lost: bool, gpu_seconds: float, rows: RunRows | None = None
+    ) -> Job | None:
         """Queue a job again whose run was ended from outside; see ``job_rows.give_back``. None
         where that was recorded before.
         """
         with self._database.write() as connection:
-            run = job_rows.lock_run(connection, job)
+            run = _end_of_run(connection, job, rows)
             if run is None:
                 return None
             return job_rows.give_back(connection, run, lost=lost, gpu_seconds=gpu_seconds)
@@ -284,6 +293,15 @@ class JobStore:
     def _count_waiting(self, connection: Connection) -> int:
         query = select(func.count()).where(jobs.c.status == "queued")
         return int(connection.execute(query).scalar_one())
+
+
+def _end_of_run(connection: Connection, job: Job, rows: RunRows | None) -> Job | None:
+    """A run that ends, locked, its last rows written; None where its end was recorded before."""
+    run = job_rows.lock_run(connection, job)
+    if run is None or rows is None:
+        return run
+    rows.write(connection)
+    return job_rows.lock_run(connection, job)
 
 
 def question_sha256(kind: str, question: Mapping[str, Any]) -> str:

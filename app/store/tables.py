@@ -133,6 +133,17 @@ job_events = Table(
     Column("at", ShownMoment, nullable=False),
 )
 
+# What a job measures row by row, recorded as it comes. ``basis`` is a digest of what rows must have
+# in common to stand beside one another: a later run goes on with those of its own.
+result_rows = Table(
+    "result_rows",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("basis", String(64), nullable=False),
+    Column("data", DOCUMENT, nullable=False),
+)
+
 api_keys = Table(
     "api_keys",
     metadata,

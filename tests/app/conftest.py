@@ -20,6 +20,7 @@ from app.gpu_queue import Runner
 from app.main import create_app
 from app.settings import Settings
 from app.store.database import Database
+from app.sweep import run_sweep
 from app.verification import run_verification
 from kernels.host import HostGpu
 from tests.postgres import VARIABLE, Postgres
@@ -39,6 +40,7 @@ def application(
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
     calibrate: Runner = run_calibration,
+    sweep: Runner = run_sweep,
     **settings: Any,
 ) -> Iterator[FastAPI]:
     """The whole application, not yet started, on a host that has ``gpu``, whatever this one has.
@@ -55,7 +57,7 @@ def application(
             yield create_app(
                 Settings(**values),
                 database,
-                runners={"verification": verify, "calibration": calibrate},
+                runners={"verification": verify, "calibration": calibrate, "sweep": sweep},
                 initialise=initialise,
             )
 
@@ -66,11 +68,12 @@ def service(
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
     calibrate: Runner = run_calibration,
+    sweep: Runner = run_sweep,
     **settings: Any,
 ) -> Iterator[TestClient]:
     """A client of such an application, running and ready."""
     with (
-        application(gpu, verify, initialise, calibrate, **settings) as app,
+        application(gpu, verify, initialise, calibrate, sweep, **settings) as app,
         TestClient(app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False) as client,
     ):
         wait_until_ready(client)

@@ -29,6 +29,7 @@ from solver.device import PROFILES_VARIABLE, load_profile, shipped_text
 from solver.errors import InvalidInput
 from tests.app.conftest import service
 from tests.app.test_verifications import ended, gpu
+from tests.app.turns import turn
 
 RECORD = {"device": "h200", "gpu": "NVIDIA H200", "error": 0.04, "error_present": 0.09}
 SHARED = Refusal("gpu_shared", "the GPU is 40% busy with work of others")
@@ -181,10 +182,6 @@ def test_the_same_request_again_gets_the_same_job_and_jobs_of_other_kinds_are_ap
         assert '"total":2' in events.replace(" ", "")
         missing = client.get("/v1/calibrations/none")
         assert "there is no calibration 'none'" in missing.json()["detail"]
-
-
-def turn() -> Turn:
-    return Turn(Worker(), 10.0, lambda facts: None)
 
 
 def job_of(request: dict[str, Any]) -> Job:

@@ -84,13 +84,17 @@ few = schemathesis.openapi.from_dict(
     DOCUMENT, config=config(5, 1, phases={"coverage": OFF, "fuzzing": OFF})
 )
 many = schemathesis.openapi.from_dict(DOCUMENT, config=config(300, 50))
-JOBS = ("/v1/verifications/{verification_id}", "/v1/calibrations/{calibration_id}")
+JOBS = (
+    "/v1/verifications/{verification_id}",
+    "/v1/sweeps/{sweep_id}",
+    "/v1/calibrations/{calibration_id}",
+)
 KERNEL = "/v1/kernels/{kernel_id}"
 # No id that is made up is a job's, or a kernel's.
 MADE_UP = {f"GET {KERNEL}"} | {
     label for job in JOBS for label in (f"GET {job}", f"DELETE {job}", f"GET {job}/events")
 }
-MADE_UP.add(f"GET {JOBS[0]}/trace.svg")
+MADE_UP |= {f"GET {JOBS[0]}/trace.svg", f"GET {JOBS[1]}/rows"}
 SHARED = {"invalid-input", "unsatisfiable", "no-kernel-family"}
 
 

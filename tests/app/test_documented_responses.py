@@ -51,11 +51,12 @@ OTHERS = [
     if not kinds_of(response)
 ]
 KERNEL = "/v1/kernels/{kernel_id}"
-SUBMIT = ("/v1/verifications", "/v1/calibrations")
+SUBMIT = ("/v1/verifications", "/v1/sweeps", "/v1/calibrations")
 SMALL = {"m": 64, "n": 64, "k": 64}
 CONFIG = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
 BODIES: dict[str, Any] = {
     "/v1/calibrations": {"dry_run": True},
+    "/v1/sweeps": {"problems": [SMALL]},
     "/v1/optimize/batch": {"problems": [SMALL]},
     "/v1/explain": {**SMALL, "proof": "none"},
     "/v1/simulate": {**SMALL, "config": CONFIG},
@@ -95,7 +96,7 @@ class Asked:
             path = path.format(kernel_id=job or kernel_id(key_of_kernel("bf16", "tn", 64)))
         elif "{" in path:
             job = job or self.job(path)
-            path = path.format(verification_id=job, calibration_id=job)
+            path = path.format(verification_id=job, calibration_id=job, sweep_id=job)
         if method == "POST" and not {"json", "content"} & set(given):
             given["json"] = BODIES.get(path, SMALL)
         if method == "GET" and path == "/v1/optimize":
@@ -115,6 +116,7 @@ def asked() -> Iterator[Asked]:
         gpu(),
         held,
         calibrate=held,
+        sweep=held,
         require_keys="always",
         verifications_waiting=3,
         body_bytes=4096,

@@ -50,10 +50,15 @@ def key(client: TestClient) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def jobs(client: TestClient, key: dict[str, str]) -> dict[str, str]:
-    """The ids of a verification and a calibration that have ended, as paths name them."""
+    """The ids of jobs of each kind that have ended, as paths name them."""
     client.headers.update(key)
     made = {}
-    for kind, body in (("verification", QUESTION), ("calibration", {"dry_run": True})):
+    bodies = {
+        "verification": QUESTION,
+        "sweep": {"problems": [QUESTION]},
+        "calibration": {"dry_run": True},
+    }
+    for kind, body in bodies.items():
         submitted = client.post(f"/v1/{kind}s", json=body)
         ended(client, submitted.headers["location"])
         made[f"{kind}_id"] = str(submitted.json()["id"])

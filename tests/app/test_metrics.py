@@ -13,7 +13,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.access import AccessTable
-from app.metrics import CALIBRATED, PROOFS, REFUSALS, STAGES, VERDICTS, Metrics
+from app.metrics import ENDINGS, PROOFS, REFUSALS, STAGES, Metrics
+from app.runners import RUNNERS
 from app.store.job import UNREADABLE
 from kernels.verify import Reason
 from tests.app.conftest import application
@@ -83,12 +84,15 @@ def test_the_known_values_of_each_label_are_there(fresh: FastAPI) -> None:
         "warpwright_solve_seconds_count": {f"stage={stage}" for stage in STAGES},
         "warpwright_proofs_total": {f"status={status}" for status in PROOFS},
         "warpwright_refused_requests_total": {f"reason={reason}" for reason in REFUSALS},
-        "warpwright_verifications_total": {f"reason={r},status={s}" for s, r in VERDICTS},
-        "warpwright_calibrations_total": {f"reason={r},status={s}" for s, r in CALIBRATED},
+    } | {
+        f"warpwright_{kind}s_total": {f"reason={r},status={s}" for s, r in endings}
+        for kind, endings in ENDINGS.items()
     }
+    assert set(ENDINGS) == set(RUNNERS)
     for name, labels in known.items():
         assert set(found[name]) == labels
-    assert {reason for status, reason in VERDICTS if status == "failed"} == {*Reason, UNREADABLE}
+    failed = {reason for status, reason in ENDINGS["verification"] if status == "failed"}
+    assert failed == {*Reason, UNREADABLE}
 
 
 def test_no_series_appears_with_an_event() -> None:

@@ -20,7 +20,6 @@ from app.store.job import Outcome
 from app.verification import request_of, requested, run_verification
 from kernels.norm.verdict import Entrant
 from kernels.norm.verify import NormVerificationRequest
-from kernels.process import Worker
 from solver.errors import IllegalConfig
 from solver.families.norm_activation import NormConfig, NormProblem
 from tests.app.conftest import service
@@ -29,6 +28,7 @@ from tests.app.norm_tools import PROBLEM, warm, warm_starved
 from tests.app.races import runner as product_runner
 from tests.app.test_bad_input import problem
 from tests.app.test_verifications import ended
+from tests.app.turns import turn
 from tests.norm_profiles import invented
 
 ROWS = {name: value for name, value in PROBLEM.items() if name != "op"}
@@ -101,8 +101,7 @@ def test_a_request_that_can_not_be_read_is_a_reason(
     asked: NormVerificationRequest, change: dict[str, Any]
 ) -> None:
     job = SimpleNamespace(request={**request_of(asked), **change})
-    turn = Turn(Worker(), 60, lambda report: None)
-    assert run_verification(job, turn).reason == "unreadable"  # type: ignore[arg-type]
+    assert run_verification(job, turn()).reason == "unreadable"  # type: ignore[arg-type]
 
 
 def test_a_pick_that_is_no_slower_than_the_strong_kernel_passes() -> None:

@@ -51,6 +51,7 @@ def beside(file: Path) -> Iterator[TestClient]:
         ("POST", "/v1/simulate", SMALL | {"config": CONFIG}),
         ("POST", "/v1/verifications", SMALL),
         ("POST", "/v1/calibrations", {"dry_run": True}),
+        ("POST", "/v1/sweeps", {"problems": [SMALL]}),
         ("GET", "/v1/devices", None),
         ("GET", "/v1/drift", None),
     ],

@@ -21,13 +21,13 @@ from app.store.job import Job, Outcome
 from app.verification import request_of, run_verification
 from kernels.host import HostGpu
 from kernels.overlay import WAIT_PHASES
-from kernels.process import Worker
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest as Verification
 from solver.config import Config
 from solver.problem import Problem
 from tests.app.conftest import service
 from tests.app.traces import trace
+from tests.app.turns import turn
 
 GIB = 2**30
 SMALL = {"m": 512, "n": 512, "k": 512}
@@ -137,13 +137,12 @@ def test_a_job_runs_with_the_cache_and_the_others_that_it_was_handed_in_with(
         return SimpleNamespace(status="passed", reason=None, to_dict=dict)
 
     monkeypatch.setattr("app.verification.verify", verify)
-    turn = Turn(Worker(), 60, lambda report: None)
     for asked in (request, replace(request, protocol=VERIFY, against=())):
         job = SimpleNamespace(request=request_of(asked))
-        assert run_verification(job, turn).status == "passed"  # type: ignore[arg-type]
+        assert run_verification(job, turn()).status == "passed"  # type: ignore[arg-type]
         assert ran.pop() == asked
     broken = SimpleNamespace(request={**request_of(request), "cache": "hot"})
-    assert run_verification(broken, turn).reason == "unreadable"  # type: ignore[arg-type]
+    assert run_verification(broken, turn()).reason == "unreadable"  # type: ignore[arg-type]
 
 
 def test_a_failed_verification_has_its_reason() -> None:
@@ -411,8 +410,7 @@ def test_a_traced_job_is_run_with_its_trace(monkeypatch: pytest.MonkeyPatch) -> 
         return SimpleNamespace(status="passed", reason=None, to_dict=dict)
 
     monkeypatch.setattr("app.verification.verify", verify)
-    turn = Turn(Worker(), 60, lambda report: None)
     asked = Verification(Problem(**SMALL), Config("sm90_gemm", 64, 64, 64, 4), 5.0, trace=True)
     for request in (asked, replace(asked, trace=False)):
-        run_verification(SimpleNamespace(request=request_of(request)), turn)  # type: ignore[arg-type]
+        run_verification(SimpleNamespace(request=request_of(request)), turn())  # type: ignore[arg-type]
     assert ran == [asked, replace(asked, trace=False)]

@@ -14,7 +14,7 @@ from app.store.database import Database
 from app.store.job import Job
 from app.store.jobs import JobStore
 from bench.service_process import until
-from tests.app.faults.planted import GPU, run_planted
+from tests.app.faults.planted import GPU, PLANTED
 from tests.app.faults.planted_work import FIRST_N, JOURNAL
 
 
@@ -35,13 +35,20 @@ class Bench:
             "deadline_s": deadline_s,
             "on_end": lambda job, _: self.counted.append((job.status, job.reason)),
         }
-        self.queue = GpuQueue(self.store, {"verification": run_planted}, **values | changes)
+        self.queue = GpuQueue(self.store, PLANTED, **values | changes)
         return self.queue
 
     def submit(self, m: int = 64, sleeps_ms: int = 0, **more: Any) -> Job:
         """A job of planted work."""
         request = {"problem": {"m": m, "n": FIRST_N + sleeps_ms}}
         job, _ = self.store.submit("verification", request, sha256="0" * 64, **more)
+        self.queue.wake()
+        return job
+
+    def submit_sweep(self, rows: int, row_ms: int) -> Job:
+        """A sweep of planted work: so many rows, each of which takes so long."""
+        request = {"top_k": rows, "covering": row_ms}
+        job, _ = self.store.submit("sweep", request, sha256="0" * 64)
         self.queue.wake()
         return job
 

@@ -12,7 +12,7 @@ from kernels.gpu_lock import call_alone
 from kernels.host import HostGpu
 from kernels.process import OutcomeKind
 from kernels.verify import failure_of
-from tests.app.faults.planted_work import work
+from tests.app.faults.planted_work import FIRST_N, work
 
 GPU = HostGpu("NVIDIA H200", "GPU-planted", "580", 140 << 30, (9, 0), 1980, ())
 
@@ -32,3 +32,24 @@ def run_planted(job: Job, turn: Turn) -> Outcome:
         return Outcome("passed", None, {"attempt": job.attempts})
     reason, details = failure_of(outcome)
     return Outcome("failed", str(reason), {"details": details})
+
+
+def run_planted_sweep(job: Job, turn: Turn) -> Outcome:
+    """Runs ``work`` ``top_k`` times for ``covering`` ms each, as a sweep measures its rows: those
+    alone that no earlier run recorded."""
+    known = turn.rows.begin("planted")
+    for number in range(job.request["top_k"]):
+        if number in known:
+            continue
+        turn.on_report({"stage": "measure", "done": number, "total": job.request["top_k"]})
+        name, sleeps = f"{job.id}/{number}", FIRST_N + job.request["covering"]
+        arguments = (name, 64, sleeps)
+        outcome = call_alone(turn.worker, GPU.uuid, work, arguments, turn.deadline_s)
+        if outcome.kind is not OutcomeKind.OK:
+            reason, details = failure_of(outcome)
+            return Outcome("failed", str(reason), {"details": details})
+        turn.rows.add(number, {"attempt": job.attempts})
+    return Outcome("passed", None, {"attempt": job.attempts})
+
+
+PLANTED = {"verification": run_planted, "sweep": run_planted_sweep}

@@ -27,7 +27,7 @@ def main() -> None:
     from app.cli.session import INTERRUPTED, OK
     from app.serve import address_of, listen, serve
     from app.settings import load_settings
-    from tests.app.faults.planted import GPU, run_planted
+    from tests.app.faults.planted import GPU, PLANTED
 
     for module in (app.host, kernels.verify):
         module.host_gpu = lambda: GPU
@@ -38,7 +38,7 @@ def main() -> None:
         settings,
         listener,
         on_start=lambda: print(json.dumps({"port": address_of(listener)[1]}), flush=True),
-        runners={"verification": run_planted},
+        runners=PLANTED,
         initialise=nothing,
     )
     sys.exit(INTERRUPTED if ended is signal.SIGINT else OK)

@@ -12,7 +12,6 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import insert, select, text
 
-from app.gpu_queue import Turn
 from app.store.database import Database
 from app.store.job import Job, Outcome, now
 from app.store.jobs import JobStore
@@ -28,6 +27,7 @@ from tests.app.faults import planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.running import CONFIG, body
+from tests.app.turns import turn
 
 JSON_DAMAGE = [("request", "null"), ("request", "[]"), ("request", '"x"'), ("request", "7")]
 SQLITE_DAMAGE = [
@@ -186,7 +186,7 @@ def test_a_request_that_no_longer_validates_says_what_is_wrong(
     request_: dict[str, Any], words: str
 ) -> None:
     job = Job(**dict.fromkeys(Job.__slots__) | {"request": request_})
-    outcome = run_verification(job, Turn(None, 1.0, lambda _: None))  # type: ignore[arg-type]
+    outcome = run_verification(job, turn())
     assert (outcome.status, outcome.reason) == ("failed", "unreadable")
     assert "the request can't be read: " in outcome.result["details"]
     assert words in outcome.result["details"]
