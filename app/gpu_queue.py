@@ -18,7 +18,7 @@ from app.errors import AlreadyEnded, StoreUnavailable, Unavailable
 from app.restarts import pause_s
 from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
-from app.store.result_rows import RunRows
+from app.store.result_rows import AWAY_S, RunRows
 from kernels.problem_sweep import Rows
 from kernels.process import REAP_S, OutcomeKind, Worker
 from kernels.verify import Reason
@@ -319,6 +319,7 @@ class GpuQueue:
             try:
                 self._store.append(job, facts)
             except StoreUnavailable as error:
+                last = (stage, time.monotonic() + AWAY_S)
                 log.debug("an event of job %s is left out: %s", job.id, error)
             except Exception:
                 log.exception("an event of job %s is left out", job.id)

@@ -17,6 +17,10 @@ from app.store.tables import jobs, result_rows
 WRITE_S = 1.0
 """Shortest time between two writes of one run's rows: each costs a synchronised transaction."""
 
+AWAY_S = 20.0
+"""Pause after rows could not be written: each try may wait for the database, and the run with it,
+whose deadline goes on."""
+
 Data = Mapping[str, Any]
 
 
@@ -49,7 +53,7 @@ class RunRows:
         self._job = job
         self._basis = ""
         self._held: dict[int, Data] = {}
-        self._written = time.monotonic()
+        self._next_s = time.monotonic() + WRITE_S
 
     def begin(self, basis: str) -> dict[int, Data]:
         """The rows that earlier runs recorded on the same ``basis``, by number; others are dropped.
@@ -67,14 +71,15 @@ class RunRows:
     def add(self, number: int, data: Data) -> None:
         """A further row, in the database by the run's end at the latest."""
         self._held[number] = data
-        if time.monotonic() - self._written < WRITE_S:
+        if time.monotonic() < self._next_s:
             return
-        self._written = time.monotonic()
+        self._next_s = time.monotonic() + WRITE_S
         try:
             with self._database.write() as connection:
                 if job_rows.lock_run(connection, self._job) is not None:
                     self.write(connection)
         except StoreUnavailable:
+            self._next_s = time.monotonic() + AWAY_S
             return
         self._held.clear()
 

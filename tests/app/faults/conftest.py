@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ from app.store.jobs import JobStore
 from bench.service_process import until
 from tests.app.faults.planted import GPU, PLANTED
 from tests.app.faults.planted_work import FIRST_N, JOURNAL
+from tests.app.faults.trouble import PostgresTrouble, SqliteTrouble
+
+KINDS = ("locked", "gone", "unwritable")
+"""Of trouble that each kind of database has."""
+Make = Callable[[Database], SqliteTrouble | PostgresTrouble]
 
 
 class Bench:
@@ -56,6 +61,18 @@ class Bench:
         """The job, once it has."""
         until(lambda: self.store.get(job.id).ended is not None, within_s)
         return self.store.get(job.id)
+
+
+@pytest.fixture
+def trouble_of(request: pytest.FixtureRequest) -> Make:
+    """Makes the trouble that a database of its kind has."""
+
+    def make(database: Database) -> SqliteTrouble | PostgresTrouble:
+        if database.is_sqlite:
+            return SqliteTrouble(database)
+        return PostgresTrouble(database, request.getfixturevalue("postgres"))
+
+    return make
 
 
 @pytest.fixture

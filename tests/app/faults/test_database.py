@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,31 +23,16 @@ from app.store.tables import launches
 from bench.service_process import until
 from tests.app.conftest import service
 from tests.app.faults import planted_work
-from tests.app.faults.conftest import Bench
+from tests.app.faults.conftest import KINDS, Bench, Make
 from tests.app.faults.planted import GPU, run_planted
 from tests.app.faults.running import body
-from tests.app.faults.trouble import PostgresTrouble, SqliteTrouble
+from tests.app.faults.trouble import PostgresTrouble
 from tests.postgres import Postgres
-
-KINDS = ("locked", "gone", "unwritable")
-Make = Callable[[Database], SqliteTrouble | PostgresTrouble]
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.store.database, "BUSY_TIMEOUT_S", 0.3)
-
-
-@pytest.fixture
-def trouble_of(request: pytest.FixtureRequest) -> Make:
-    """Makes the trouble that a database of its kind has."""
-
-    def make(database: Database) -> SqliteTrouble | PostgresTrouble:
-        if database.is_sqlite:
-            return SqliteTrouble(database)
-        return PostgresTrouble(database, request.getfixturevalue("postgres"))
-
-    return make
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,9 +19,8 @@ from app.store.database import Database
 from app.store.result_rows import page
 from bench.service_process import until
 from tests.app.faults import planted_work
-from tests.app.faults.conftest import Bench
+from tests.app.faults.conftest import KINDS, Bench, Make
 from tests.app.faults.running import Running
-from tests.app.faults.trouble import SqliteTrouble
 
 KILLS_SHORT, KILLS_LONG = 2, 20
 SMALL = {"m": 64, "n": 64, "k": 64}
@@ -30,6 +29,7 @@ SMALL = {"m": 64, "n": 64, "k": 64}
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.store.result_rows.WRITE_S", 0.0)
+    monkeypatch.setattr(app.store.database, "BUSY_TIMEOUT_S", 0.3)
 
 
 def lines(word: str) -> list[str]:
@@ -74,16 +74,14 @@ def test_a_cancelled_sweep_keeps_what_it_measured(bench: Bench) -> None:
     assert 2 <= len(rows_of(bench.database, job.id)) <= 5
 
 
-def test_rows_that_come_while_the_database_is_locked_are_there_at_the_end(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_come_while_the_database_is_away_are_there_at_the_end(
+    bench: Bench, trouble_of: Make, kind: str
 ) -> None:
-    if not bench.database.is_sqlite:
-        pytest.skip("its trouble is tested for SQLite's file")
-    monkeypatch.setattr(app.store.database, "BUSY_TIMEOUT_S", 0.3)
     job = bench.submit_sweep(rows=4, row_ms=100)
     bench.queue.start()
     until(lambda: bool(lines("begin")))
-    with SqliteTrouble(bench.database).gone():
+    with getattr(trouble_of(bench.database), kind)():
         until(lambda: len(lines("end")) == 4)
     assert bench.ended(job).status == "passed"
     assert len(lines("begin")) == 4

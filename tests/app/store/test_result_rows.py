@@ -23,6 +23,7 @@ BASIS, OTHER = "a" * 64, "b" * 64
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.store.result_rows, "WRITE_S", 0.0)
+    monkeypatch.setattr(app.store.result_rows, "AWAY_S", 0.0)
 
 
 def begin(store: JobStore, fresh: bool = True) -> Job:
