@@ -16,7 +16,7 @@ from solver.device import PROFILES_VARIABLE, profiles_folder
 from solver.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from app.gpu_queue import Turn
+    from app.gpu_lane import Turn
 
 KIND = "calibration"
 
@@ -52,7 +52,7 @@ def run_calibration(job: Job, turn: Turn) -> Outcome:
         if not dry_run:
             folder = _folder()
             check_folder(folder)
-        found = calibrate(asked, turn.worker, tell)
+        found = calibrate(asked, turn.worker, tell, turn.gpu)
         if found.refusal is not None or found.text is None:
             why = found.refusal
             words = {} if why is None else {"details": why.details}

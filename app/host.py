@@ -40,22 +40,21 @@ class Host:
 
 def detect_host() -> Host:
     """What NVML says now; makes no CUDA context."""
-    gpu = host_gpu()
+    return host_of(host_gpu())
+
+
+def host_of(gpu: HostGpu | None) -> Host:
+    """The host whose first GPU this is."""
     return Host(gpu, match_profile(gpu) if gpu else None)
 
 
-def log_host(host: Host) -> None:
-    """Say in the log which GPU there is, or what is missing."""
+def log_host(host: Host, count: int = 1) -> None:
+    """Say in the log which GPU there is, how many jobs run on, or what is missing."""
     if host.gpu is None:
         log.warning("%s: questions are answered, verifications are refused", why_absent())
     else:
-        log.info("GPU: %s, driver %s", host.gpu.name, host.gpu.driver)
-
-
-def gpu_uuid() -> str | None:
-    """What names the GPU that jobs run on, None where NVML sees none now."""
-    gpu = host_gpu()
-    return None if gpu is None else gpu.uuid
+        words = "GPU" if count == 1 else f"{count} GPUs"
+        log.info("%s: %s, driver %s", words, host.gpu.name, host.gpu.driver)
 
 
 def check_memory(problem: Any, gpu: HostGpu) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -36,8 +37,10 @@ from app.api.routes import (
     verifications,
 )
 from app.event_streams import EventStreams
-from app.gpu_queue import GpuQueue, Runner
-from app.host import detect_host, gpu_uuid, log_host
+from app.gpu_lane import Runner
+from app.gpu_queue import GpuQueue
+from app.gpus import Gpus
+from app.host import host_of, log_host
 from app.key_ring import KeyRing
 from app.learning import Learning, conditions_of
 from app.metrics import Metrics, nan_if_none
@@ -51,6 +54,7 @@ from app.store.keys import KeyStore
 from app.store.measurements import MeasurementStore
 from app.telemetry import telemetry
 from kernels.drift import Drift, drift_of
+from kernels.worker import device_facts
 from solver.errors import UnusableProfile
 
 log = logging.getLogger(__name__)
@@ -62,12 +66,14 @@ def create_app(
     *,
     runners: Mapping[str, Runner] = RUNNERS,
     initialise: Callable[[], Any] = warm,
+    warm_gpu: Callable[[], Any] = device_facts,
 ) -> FastAPI:
     """The ASGI application.
 
     ``database`` is open and held by the caller, who closes it afterwards. ``runners`` run jobs,
-    by kind, in a process that stays warm until a kernel hangs or faults in it; ``initialise``
-    warms a solver process (sent by its import path).
+    by kind, in a process for each GPU that stays warm until a kernel hangs or faults in it;
+    ``warm_gpu`` has such a process reach its GPU, ``initialise`` warms a solver process (both sent
+    by their import path).
     """
     metrics = Metrics()
 
@@ -87,8 +93,9 @@ def create_app(
         jobs = JobStore(
             database, waiting=settings.verifications_waiting, kept=settings.verifications_kept
         )
-        host = await asyncio.to_thread(detect_host)
-        log_host(host)
+        gpus = await asyncio.to_thread(Gpus, settings.gpus)
+        host = host_of(gpus.first)
+        log_host(host, len(gpus))
         learning = Learning(
             MeasurementStore(database), await asyncio.to_thread(conditions_of, host)
         )
@@ -96,11 +103,14 @@ def create_app(
         gpu = GpuQueue(
             jobs,
             runners,
-            find_gpu=gpu_uuid,
+            find_gpus=[partial(gpus.uuid, place) for place in range(len(gpus))],
             held=database.held,
             deadline_s=settings.verify_deadline_s,
             on_end=metrics.count_job,
+            on_run=metrics.count_run,
             learn=learning.learn_from,
+            warm=warm_gpu,
+            pin=gpus.several,
         )
         streams = EventStreams(jobs, settings.event_streams)
         cache = AnswerCache(settings.answer_cache_bytes)
@@ -110,6 +120,7 @@ def create_app(
             pool=pool,
             database=database,
             jobs=jobs,
+            gpus=gpus,
             gpu=gpu,
             streams=streams,
             metrics=metrics,
@@ -142,6 +153,17 @@ def create_app(
             "drift_found",
             "1 where that is beyond what the model is off by itself",
             lambda: nan_if_none(drift().found),
+        )
+        metrics.expect_gpus(len(gpus))
+        metrics.gpu_gauge(
+            "gpu_present",
+            "1 where the driver reports the GPU now",
+            lambda place: float(gpus.find(place) is not None),
+        )
+        metrics.gpu_gauge(
+            "gpu_worker_failures",
+            "Starts and runs of the GPU's process that failed one after another",
+            lambda place: gpu.lanes[place].failures,
         )
         metrics.gauge("event_streams", "Clients that follow a job's events", lambda: streams.open)
         try:

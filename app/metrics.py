@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -130,11 +131,13 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
-        self.gpu_seconds = Counter(
+        self._gpu_seconds = Counter(
             "warpwright_gpu_seconds",
-            "Time that launches took of the GPU",
+            "Time that runs of jobs had each GPU for",
+            ("gpu",),
             registry=self.registry,
         )
+        self._gpus = 0
         self.prediction_error = Histogram(
             "warpwright_prediction_error",
             "|predicted / measured - 1| of verified kernels",
@@ -175,12 +178,21 @@ class Metrics:
         for each in labels:
             self._series(each)
 
-    def count_job(self, job: Job, gpu_seconds: float) -> None:
+    def expect_gpus(self, count: int) -> None:
+        """Have series for so many GPUs, numbered from 0, before their first job."""
+        self._gpus = count
+        for place in range(count):
+            self._gpu_seconds.labels(str(place))
+
+    def count_run(self, place: int, gpu_seconds: float) -> None:
+        """A run of a job, which had the GPU of a place for so long."""
+        self._gpu_seconds.labels(str(place)).inc(gpu_seconds)
+
+    def count_job(self, job: Job) -> None:
         """A job that ended, and how far the prediction was off where its kernel was timed."""
         counter = self._jobs.get(job.kind)
         if counter is not None:  # another version's kind
             counter.labels(job.status, job.reason or "").inc()
-        self.gpu_seconds.inc(gpu_seconds)
         error = (job.result or {}).get("prediction_error")
         if error is not None:
             self.prediction_error.observe(abs(error))
@@ -217,6 +229,12 @@ class Metrics:
                 return math.nan
 
         Gauge(f"warpwright_{name}", words, registry=self.registry).set_function(read)
+
+    def gpu_gauge(self, name: str, words: str, value: Callable[[int], float]) -> None:
+        """A number of each GPU that is read when /metrics is."""
+        gauge = Gauge(f"warpwright_{name}", words, ("gpu",), registry=self.registry)
+        for place in range(self._gpus):
+            gauge.labels(str(place)).set_function(partial(value, place))
 
     def text(self) -> bytes:
         """The exposition."""

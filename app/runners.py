@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.calibration import KIND as CALIBRATION
 from app.calibration import run_calibration
-from app.gpu_queue import Runner
+from app.gpu_lane import Runner
 from app.sweep import KIND as SWEEP
 from app.sweep import run_sweep
 from app.verification import KIND as VERIFICATION

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from app.answering import Answering
 from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue
+from app.gpus import Gpus
 from app.host import Host
 from app.key_ring import KeyRing
 from app.learning import Learning
@@ -29,6 +30,7 @@ class Services:
     pool: SolverPool
     database: Database
     jobs: JobStore
+    gpus: Gpus
     gpu: GpuQueue
     streams: EventStreams
     metrics: Metrics

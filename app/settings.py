@@ -56,6 +56,11 @@ class Settings(BaseModel):
     verifications_kept: int = Field(
         1000, ge=1, le=1_000_000, description="finished jobs that stay readable"
     )
+    gpus: tuple[int, ...] = Field(
+        (),
+        description="GPUs that jobs run on, comma-separated numbers among the visible ones; "
+        "all where it is empty",
+    )
     event_streams: int = Field(
         32, ge=1, le=10_000, description="clients that may follow a job's events at once"
     )
@@ -114,6 +119,18 @@ class Settings(BaseModel):
         if isinstance(value, str):
             return tuple(part.strip().lower() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
+            raise PydanticCustomError("gpus", "must be whole numbers with commas, as 0,1")
+        if len(set(map(int, parts))) < len(parts):
+            raise PydanticCustomError("gpus", "must name no GPU twice")
+        return tuple(map(int, parts))
 
     @field_validator("require_keys", "log_level", "log_format", mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from solver.problem import Problem
 from solver.problem_sweep import ProblemSweep
 
 if TYPE_CHECKING:
-    from app.gpu_queue import Turn
+    from app.gpu_lane import Turn
 
 KIND = "sweep"
 ROWS_FAILED = "rows_failed"
@@ -47,7 +47,7 @@ def run_sweep(job: Job, turn: Turn) -> Outcome:
         turn.on_report({"stage": step, "done": done, "total": total})
 
     try:
-        gpu, device = require_gpu()
+        gpu, device = require_gpu(turn.gpu)
         found = sweep_problems(sweep, gpu, device, turn.worker, turn.rows, tell)
     except GpuLost as error:
         return Outcome("failed", Reason.WORKER_LOST, {"details": str(error)})

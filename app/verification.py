@@ -18,7 +18,7 @@ from solver.errors import InvalidInput
 from solver.problem import Problem
 
 if TYPE_CHECKING:  # the command line verifies without a queue, and without its database
-    from app.gpu_queue import Turn
+    from app.gpu_lane import Turn
 
 KIND = "verification"
 
@@ -31,17 +31,19 @@ def verify_here(
     deadline_s: float,
     worker: Worker | None = None,
     on_report: Callable[[dict[str, Any]], None] | None = None,
+    uuid: str | None = None,
 ) -> Outcome:
     """Compile, launch, check and time one kernel in a process of its own, next to what is to be
     compared with it: cuBLAS, or the family's other kinds.
 
-    The process is ``worker``'s, which stays warm for the next, or a fresh one. Raises
+    The process is ``worker``'s, which stays warm for the next, or a fresh one; ``uuid`` as in
+    ``kernels.verify.verify``. Raises
     GpuAbsent and NoKernelFamily where nothing can be launched.
     """
     if isinstance(request, NormVerificationRequest):
-        norm = verify_norm(request, deadline_s, worker, on_report)
+        norm = verify_norm(request, deadline_s, worker, on_report, uuid)
         return Outcome(norm.status, norm.reason and str(norm.reason), norm.to_dict())
-    result = verify(request, deadline_s, worker, on_report)
+    result = verify(request, deadline_s, worker, on_report, uuid)
     reason = None if result.reason is None else str(result.reason)
     return Outcome(result.status, reason, result.to_dict())
 
@@ -87,7 +89,11 @@ def run_verification(job: Job, turn: Turn) -> Outcome:
         return Outcome("failed", UNREADABLE, {"details": f"the request can't be read: {words}"})
     try:
         return verify_here(
-            request, deadline_s=turn.deadline_s, worker=turn.worker, on_report=turn.on_report
+            request,
+            deadline_s=turn.deadline_s,
+            worker=turn.worker,
+            on_report=turn.on_report,
+            uuid=turn.gpu,
         )
     except KernelError as error:
         return Outcome("failed", "environment", {"details": str(error)})

@@ -76,14 +76,14 @@ class Calibration:
     fresh: tuple[Timed, ...] = ()
 
 
-def calibrate(asked: Asked, worker: Worker, tell: Tell) -> Calibration:
-    """Measure, fit, judge. Nothing is stored.
+def calibrate(asked: Asked, worker: Worker, tell: Tell, uuid: str | None = None) -> Calibration:
+    """Measure, fit, judge; ``uuid`` as in ``kernels.verify.verify``. Nothing is stored.
 
     Raises GpuAbsent, NoKernelFamily, CompilerAbsent, UnusableProfile where the present one can't be
     read, GpuLost where the GPU or its process fails, and StepFailed where a step goes wrong
     for another reason.
     """
-    gpu, device = require_gpu()
+    gpu, device = require_gpu(uuid)
     load_profile(device)
     begun = time.monotonic()
     value_of(take_in(worker, gpu.uuid), "the GPU's lock")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernels.errors import GpuAbsent, NoKernelFamily, PowerUnread
 from solver.device import device_names, families_of
 from solver.families.sm90_gemm import NAME as FAMILY
+
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 PROFILE_BY_NAME = {
     "NVIDIA H200": "h200",
@@ -82,18 +84,29 @@ class GpuUse:
     highest_clock_mhz: int | None
 
 
-def visible_device(environment: Mapping[str, str]) -> int | str | None:
-    """Which GPU CUDA's device 0 is: an NVML index, a UUID, or None where none is visible.
+def visible_devices(environment: Mapping[str, str]) -> tuple[int | str, ...] | None:
+    """CUDA's devices in its order, each an NVML index or a UUID; None where CUDA_VISIBLE_DEVICES
+    hides none. What follows an entry that is none of these is hidden too.
 
-    Follows CUDA_VISIBLE_DEVICES; indices are in PCI order, which workers set for CUDA too.
+    Indices are in PCI order, which workers set for CUDA too.
     """
-    value = environment.get("CUDA_VISIBLE_DEVICES")
+    value = environment.get(VISIBLE_VARIABLE)
     if value is None:
+        return None
+    devices: list[int | str] = []
+    for entry in map(str.strip, value.split(",")):
+        if not entry or entry.startswith("-"):
+            break
+        devices.append(int(entry) if entry.isdigit() else entry)
+    return tuple(devices)
+
+
+def visible_device(environment: Mapping[str, str]) -> int | str | None:
+    """Which GPU CUDA's device 0 is: an NVML index, a UUID, or None where none is visible."""
+    devices = visible_devices(environment)
+    if devices is None:
         return 0
-    first = value.split(",")[0].strip()
-    if first.lstrip("-").isdigit():
-        return int(first) if int(first) >= 0 else None
-    return first or None
+    return devices[0] if devices else None
 
 
 @contextmanager
@@ -148,22 +161,26 @@ def find_gpu() -> HostGpu:
     """
     device = visible_device(os.environ)
     if device is None:
-        value = os.environ["CUDA_VISIBLE_DEVICES"]
+        value = os.environ[VISIBLE_VARIABLE]
         raise GpuAbsent(f"no NVIDIA GPU: CUDA_VISIBLE_DEVICES is {value!r}")
     with _nvml() as pynvml:
         try:
-            handle = _handle(pynvml, device)
-            return HostGpu(
-                name=str(pynvml.nvmlDeviceGetName(handle)),
-                uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
-                driver=str(pynvml.nvmlSystemGetDriverVersion()),
-                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-                compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
-                sm_clock_mhz=_sm_clock_mhz(pynvml, handle),
-                throttle=_throttle(pynvml, handle),
-            )
+            return _described(pynvml, device)
         except pynvml.NVMLError as error:
             raise GpuAbsent(f"no NVIDIA GPU: device {device} is not there ({error})") from error
+
+
+def _described(pynvml: Any, device: int | str) -> HostGpu:
+    handle = _handle(pynvml, device)
+    return HostGpu(
+        name=str(pynvml.nvmlDeviceGetName(handle)),
+        uuid=str(pynvml.nvmlDeviceGetUUID(handle)),
+        driver=str(pynvml.nvmlSystemGetDriverVersion()),
+        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+        compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+        sm_clock_mhz=_sm_clock_mhz(pynvml, handle),
+        throttle=_throttle(pynvml, handle),
+    )
 
 
 def host_gpu() -> HostGpu | None:
@@ -172,6 +189,25 @@ def host_gpu() -> HostGpu | None:
         return find_gpu()
     except GpuAbsent:
         return None
+
+
+def host_gpus() -> tuple[HostGpu, ...]:
+    """Every GPU that CUDA would find here and that answers now, in its order."""
+    devices = visible_devices(os.environ)
+    found = []
+    try:
+        with _nvml() as pynvml:
+            try:
+                if devices is None:
+                    devices = tuple(range(pynvml.nvmlDeviceGetCount()))
+            except pynvml.NVMLError:
+                return ()
+            for device in devices:
+                with suppress(pynvml.NVMLError):  # one that is lost leaves the others
+                    found.append(_described(pynvml, device))
+    except GpuAbsent:
+        return ()
+    return tuple(found)
 
 
 def why_absent() -> str:

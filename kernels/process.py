@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,9 +93,10 @@ def report(stage: str, **facts: Any) -> None:
         _tell({"stage": stage, **facts})
 
 
-def _serve(connection: Connection, parent: int) -> None:
+def _serve(connection: Connection, parent: int, variables: Mapping[str, str]) -> None:
     """The child's main loop: calls in, reports and results out, until the pipe closes."""
     global _tell
+    os.environ.update(variables)  # before anything that reads them is imported
     sys.stdout.flush()
     os.dup2(2, 1)  # standard output belongs to the parent's answer
     for number in PARENTS_SIGNALS:
@@ -126,10 +127,12 @@ class Worker:
     """A spawned process that runs one call at a time; replaced after anything but OK.
 
     Not for use from several threads at once, ``kill``, ``halt`` and ``resume`` excepted. A
-    context manager; ``close`` ends the process.
+    context manager; ``close`` ends the process. ``variables`` are added to the environment of
+    processes started from then on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self.variables = dict(variables or {})
         self._process: Any = None
         self._connection: Connection | None = None
         self._halted = threading.Event()
@@ -161,7 +164,8 @@ class Worker:
         resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)
         try:
-            process = _SPAWN.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+            arguments = (theirs, os.getpid(), self.variables)
+            process = _SPAWN.Process(target=_serve, args=arguments, daemon=True)
             process.start()
             _processes.add(process)
         except BaseException:

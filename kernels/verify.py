@@ -19,7 +19,7 @@ from kernels.contest import Contest, ContestTask, Entrant, run_contest
 from kernels.errors import GpuAbsent
 from kernels.gpu_lock import call_alone
 from kernels.hang import Hang, unknown
-from kernels.host import HostGpu, host_gpu, require_family, why_absent
+from kernels.host import HostGpu, host_gpu, host_gpus, require_family, why_absent
 from kernels.process import Outcome, OutcomeKind, Worker
 from kernels.protocol import VERIFY, Protocol
 from kernels.watch import watch
@@ -161,16 +161,20 @@ class Verification:
 
 
 def require_gpu(
-    profile_of: Callable[[HostGpu], str] = require_family,
+    uuid: str | None = None, profile_of: Callable[[HostGpu], str] = require_family
 ) -> tuple[HostGpu, str]:
-    """The host's GPU and the name of its profile, by what a family says of it.
+    """The host's GPU, its first without a ``uuid``, and the name of its profile, by what a family
+    says of it.
 
     Raises GpuAbsent where no GPU or no CuPy is there, NoKernelFamily where the family does not run
     on it; that message names the devices that have one.
     """
-    gpu = host_gpu()
+    if uuid is None:
+        gpu = host_gpu()
+    else:
+        gpu = next((each for each in host_gpus() if each.uuid == uuid), None)
     if gpu is None:
-        raise GpuAbsent(why_absent())
+        raise GpuAbsent(why_absent() if uuid is None else f"GPU {uuid} is not there any more")
     if importlib.util.find_spec("cupy") is None:
         raise GpuAbsent("CuPy is not installed: install warpwright[gpu] or warpwright[gpu-cuda12]")
     return gpu, profile_of(gpu)
@@ -214,8 +218,10 @@ def verify(
     deadline_s: float = DEADLINE_S,
     worker: Worker | None = None,
     on_report: Callable[[dict[str, Any]], None] | None = None,
+    uuid: str | None = None,
 ) -> Verification:
-    """Verify one configuration on the host's GPU.
+    """Verify one configuration on the host's GPU, its first without a ``uuid``; a ``worker`` is
+    then one that sees that GPU alone.
 
     Runs in a fresh process, or in ``worker``, which is warm if it was used before and is
     replaced if this kills it; ``on_report`` is told how far it is, as a stage and its figures. A
@@ -225,7 +231,7 @@ def verify(
     nothing of the rest.
     Raises GpuAbsent and NoKernelFamily where nothing could be launched at all.
     """
-    gpu, device = require_gpu()
+    gpu, device = require_gpu(uuid)
     seed = secrets.randbits(63) if request.seed is None else request.seed
     try:
         alternatives = (config for config, _ in request.alternatives)

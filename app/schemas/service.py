@@ -142,16 +142,32 @@ class Health(Shape):
     status: Literal["ok"]
 
 
+WorkerState = Literal["absent", "lost", "idle", "running", "restarting", "failing", "stopped"]
+
+
+class GpuReady(Shape):
+    """A GPU that jobs run on, and the process that runs them."""
+
+    gpu: int = Field(description="its number among those that are used, from 0")
+    name: str | None = Field(description="null where the driver does not report it now")
+    uuid: str | None
+    worker: WorkerState
+    failures: int = Field(description="how often in a row the process did not start or was lost")
+
+
 class Ready(Shape):
     status: Literal["ready", "not_ready"]
-    gpu: str = Field(description="the GPU's name, or `absent`")
-    gpu_worker: Literal["absent", "idle", "running", "restarting", "failing", "stopped"] = Field(
-        description="`restarting` while verifications wait for its process, which did not start or "
-        "was lost and is started again, with longer and longer pauses; `failing` where a defect "
-        "keeps them from being begun, which the log shows"
+    gpu: str = Field(description="the name of the first GPU that is there now, or `absent`")
+    gpu_worker: WorkerState = Field(
+        description="of the GPU that can do most; `lost` where it was there and is not now; "
+        "`restarting` while jobs wait for its process, which did not start, could not reach the "
+        "GPU or was lost and is started again, with longer and longer pauses; `failing` where a "
+        "defect keeps them from being begun, which the log shows"
     )
     gpu_worker_failures: int = Field(
-        description="how often in a row that process did not start or was lost; the log says why"
+        description="the most often in a row that a process did not start or was lost; the log "
+        "says why"
     )
+    gpus: list[GpuReady]
     database: Literal["held", "unreachable", "another_service"]
     solver_processes: int = Field(description="warm ones")

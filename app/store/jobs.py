@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, text, update
+from sqlalchemy import Connection, RowMapping, and_, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from app.errors import AlreadyEnded, NotFound, QueueFull
@@ -221,10 +221,11 @@ class JobStore:
                 return None
             return job_rows.give_back(connection, run, lost=lost, gpu_seconds=gpu_seconds)
 
-    def recover(self) -> list[Job]:
-        """Give back every run that a service left behind; for when nothing runs. One that can't be
-        read, or recorded, fails."""
-        query = select(jobs.c.id).where(jobs.c.status == "running").with_for_update()
+    def recover(self, running: frozenset[str] = frozenset()) -> list[Job]:
+        """Give back every run that a service left behind: all but those of the jobs that are
+        ``running``. One that can't be read, or recorded, fails."""
+        left_behind = and_(jobs.c.status == "running", jobs.c.id.not_in(running))
+        query = select(jobs.c.id).where(left_behind).with_for_update()
         with self._database.write() as connection:
             left = connection.execute(query).scalars().all()
             return [self._recover(connection, job_id) for job_id in left]

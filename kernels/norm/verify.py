@@ -94,10 +94,10 @@ class NormVerification:
         return asdict(self) | {"entrants": list(self.entrants), "throttle": list(self.throttle)}
 
 
-def require_norm_gpu() -> tuple[HostGpu, str]:
+def require_norm_gpu(uuid: str | None = None) -> tuple[HostGpu, str]:
     """The host's GPU and the name of its profile, as ``kernels.verify.require_gpu``, where
     norm_activation runs on it."""
-    return require_gpu(lambda gpu: norm_profile(gpu).name)
+    return require_gpu(uuid, lambda gpu: norm_profile(gpu).name)
 
 
 def verify_norm(
@@ -105,14 +105,16 @@ def verify_norm(
     deadline_s: float = DEADLINE_S,
     worker: Worker | None = None,
     on_report: Callable[[dict[str, Any]], None] | None = None,
+    uuid: str | None = None,
 ) -> NormVerification:
-    """Verify a configuration on the host's GPU, in a fresh process or in ``worker``'s.
+    """Verify a configuration on the host's GPU, in a fresh process or in ``worker``'s; ``uuid`` as
+    in ``kernels.verify.verify``.
 
     A kernel that is wrong, hangs, faults or is illegal is a result, and so is one that is right and
     slower than the strong kernel. Raises GpuAbsent and NoKernelFamily where nothing could be
     launched at all.
     """
-    gpu, device = require_norm_gpu()
+    gpu, device = require_norm_gpu(uuid)
     seed = secrets.randbits(SEED_BITS) if request.seed is None else request.seed
     try:
         for entrant in request.entrants:

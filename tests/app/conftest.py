@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from app.answers import warm
 from app.calibration import run_calibration
-from app.gpu_queue import Runner
+from app.gpu_lane import Runner
 from app.main import create_app
 from app.settings import Settings
 from app.store.database import Database
@@ -34,9 +34,27 @@ def wait_until_ready(client: TestClient, within_s: float = 120.0) -> None:
         time.sleep(0.05)
 
 
+GpusGiven = HostGpu | Sequence[HostGpu] | None
+
+
+def gpus_of(given: GpusGiven) -> tuple[HostGpu, ...]:
+    """The GPUs that a test gives, as it likes to write them."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, HostGpu) else tuple(given)
+
+
+def host_has(patch: pytest.MonkeyPatch, *gpus: HostGpu) -> None:
+    """Let this machine have these GPUs, whatever it has."""
+    for module in ("app.gpus", "kernels.verify"):
+        patch.setattr(f"{module}.host_gpus", lambda: gpus)
+    for module in ("app.host", "kernels.verify"):
+        patch.setattr(f"{module}.host_gpu", lambda: gpus[0] if gpus else None)
+
+
 @contextmanager
 def application(
-    gpu: HostGpu | None = None,
+    gpu: GpusGiven = None,
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
     calibrate: Runner = run_calibration,
@@ -49,8 +67,7 @@ def application(
     """
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         values = {"workers": 1, "database": sqlite_url(Path(folder))} | settings
-        for module in ("app.host", "kernels.verify"):
-            patch.setattr(f"{module}.host_gpu", lambda: gpu)
+        host_has(patch, *gpus_of(gpu))
         with closing(Database(values["database"])) as database:
             database.open()
             database.hold()
@@ -59,12 +76,13 @@ def application(
                 database,
                 runners={"verification": verify, "calibration": calibrate, "sweep": sweep},
                 initialise=initialise,
+                warm_gpu=dict,
             )
 
 
 @contextmanager
 def service(
-    gpu: HostGpu | None = None,
+    gpu: GpusGiven = None,
     verify: Runner = run_verification,
     initialise: Callable[[], Any] = warm,
     calibrate: Runner = run_calibration,

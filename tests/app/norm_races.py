@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from app.gpu_queue import Runner, Turn
+from app.gpu_lane import Runner, Turn
 from app.store.job import Job, Outcome
 from app.verification import requested
 from kernels.host import HostGpu

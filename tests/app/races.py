@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from app.gpu_queue import Runner, Turn
+from app.gpu_lane import Runner, Turn
 from app.store.job import Job, Outcome
 from app.verification import requested
 from kernels.against import Beside

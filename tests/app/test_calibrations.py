@@ -15,7 +15,7 @@ import app.calibration
 import kernels.verify
 from app.calibration import request_of, run_calibration
 from app.cli.main import main
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.schemas.calibrations import CalibrationJob, CalibrationPage
 from app.store.job import Job, Outcome
 from kernels.calibration import Asked, Calibration
@@ -60,7 +60,7 @@ def comes_to(monkeypatch: pytest.MonkeyPatch, found: Calibration | Exception) ->
     """Let a calibration come to this; what it was asked is kept."""
     asked: list[Asked] = []
 
-    def calibrate(question: Asked, worker: Worker, tell: Any) -> Calibration:
+    def calibrate(question: Asked, worker: Worker, tell: Any, *_: Any) -> Calibration:
         asked.append(question)
         tell("measure", 3, 9)
         if isinstance(found, Exception):
@@ -220,7 +220,7 @@ def test_a_profile_that_can_not_be_stored_is_a_reason(
 def test_a_profile_whose_place_went_away_meanwhile_is_a_reason_and_keeps_what_was_measured(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def calibrate(question: Asked, worker: Worker, tell: Any) -> Calibration:
+    def calibrate(question: Asked, worker: Worker, tell: Any, *_: Any) -> Calibration:
         (folder / "h200.json").mkdir()
         return Calibration("h200", faster_text(), None, dict(RECORD))
 
@@ -301,13 +301,13 @@ def drift_us(client: TestClient) -> float:
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
     import kernels.calibrate
 
-    monkeypatch.setattr(kernels.calibrate, "require_gpu", lambda: (gpu(), "h200"))
+    monkeypatch.setattr(kernels.calibrate, "require_gpu", lambda *_: (gpu(), "h200"))
 
 
 def command_comes_to(monkeypatch: pytest.MonkeyPatch, found: Calibration | Exception) -> None:
     import kernels.calibrate
 
-    def calibrate(question: Asked, worker: Worker, tell: Any) -> Calibration:
+    def calibrate(question: Asked, worker: Worker, tell: Any, *_: Any) -> Calibration:
         tell("fit", 2, 25)
         if isinstance(found, Exception):
             raise found

@@ -20,6 +20,7 @@ from app.main import create_app
 from app.settings import Settings
 from app.store.database import Database
 from app.store.keys import KeyStore
+from tests.app.conftest import host_has
 from tests.app.live import serving
 from tests.app.test_verifications import gpu, passing
 
@@ -41,7 +42,7 @@ SETTINGS = Settings(
 DATABASE = Database(SETTINGS.database)
 DATABASE.open()
 DATABASE.hold()
-APP = create_app(SETTINGS, DATABASE, runners={"verification": passing})
+APP = create_app(SETTINGS, DATABASE, runners={"verification": passing}, warm_gpu=dict)
 
 
 def key_of_everything() -> str:
@@ -102,8 +103,7 @@ SHARED = {"invalid-input", "unsatisfiable", "no-kernel-family"}
 def service() -> Iterator[str]:
     """Where the service is, over real HTTP."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("app.host", "kernels.verify"):
-            patch.setattr(f"{module}.host_gpu", gpu)
+        host_has(patch, gpu())
         with serving(APP) as port:
             yield f"http://127.0.0.1:{port}"
     FOLDER.cleanup()

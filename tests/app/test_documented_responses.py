@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from app.api.documents import kinds_of
 from app.errors import StoreUnavailable
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.keys import Scope
 from app.main import create_app
 from app.problem_documents import KINDS, ProblemKind
@@ -25,7 +25,7 @@ from kernels.errors import CompileFailed, CompilerAbsent, CompilerMismatch
 from kernels.host import HostGpu
 from kernels.sources import kernel_id
 from solver.families.sm90_gemm import CompileKey
-from tests.app.conftest import service
+from tests.app.conftest import gpus_of, host_has, service
 from tests.app.key_tools import new_key, services_of
 from tests.app.test_verifications import ended, gpu
 from tests.app.traces import trace
@@ -180,7 +180,8 @@ def clashing(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) ->
 
 def on_host(host: HostGpu | None) -> Provoke:
     def provoke(asked: Asked, method: str, path: str, patch: pytest.MonkeyPatch) -> Any:
-        patch.setattr("kernels.verify.host_gpu", lambda: host)
+        host_has(patch, *gpus_of(host))
+        patch.setattr("app.gpus.LOOK_S", 0.0)
         return asked(method, path)
 
     return provoke

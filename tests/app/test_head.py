@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api.access import AccessTable, Entry
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.keys import Scope
 from app.main import create_app
 from app.settings import Settings

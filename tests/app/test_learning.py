@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from app.errors import StoreUnavailable
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.schemas.answers import OptimizeAnswer
 from app.schemas.service import DriftShape, VerificationJob
 from app.store.database import Database

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 import solver.engine
 from app import norm_verification
 from app.cli.main import main
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.norm_verification import verification
 from app.schemas.service import NormVerificationJob, VerificationJob, VerificationPage
 from app.store.job import Outcome

@@ -115,7 +115,7 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
         for names, values in rows.items()
         for name, value in zip(names.split(", "), values.split(", "), strict=False)
     }
-    told = {"WORKERS", "ALLOWED_HOSTS", "DATABASE"}  # in words
+    told = {"WORKERS", "ALLOWED_HOSTS", "GPUS", "DATABASE"}  # in words
     for field in Settings.model_fields:
         name = field.upper()
         assert PREFIX + name in shown

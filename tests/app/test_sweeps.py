@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import app.sweep
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.schemas.sweeps import SweepJob, SweepPage, SweptRows
 from app.store.job import Job, Outcome
 from app.sweep import request_of, run_sweep
@@ -175,11 +175,12 @@ def sweeper() -> Any:
         yield client
 
 
-def test_without_a_gpu_a_sweep_gets_503_and_with_another_422(client: TestClient) -> None:
+def test_without_a_gpu_a_sweep_gets_503_and_with_another_422() -> None:
     body = {"problems": [SMALL]}
-    response = client.post("/v1/sweeps", json=body)
-    assert response.status_code == 503
-    assert response.json()["type"] == "urn:warpwright:problem:gpu-absent"
+    with service(None) as client:
+        response = client.post("/v1/sweeps", json=body)
+        assert response.status_code == 503
+        assert response.json()["type"] == "urn:warpwright:problem:gpu-absent"
     with service(gpu("NVIDIA L40S")) as other:
         refused = other.post("/v1/sweeps", json=body)
         assert refused.status_code == 422
@@ -206,7 +207,7 @@ def comes_to(monkeypatch: pytest.MonkeyPatch, found: SweepResult | Exception) ->
             raise found
         return found
 
-    monkeypatch.setattr(app.sweep, "require_gpu", lambda: (gpu(), "h200"))
+    monkeypatch.setattr(app.sweep, "require_gpu", lambda *_: (gpu(), "h200"))
     monkeypatch.setattr(app.sweep, "sweep_problems", sweep_problems)
     return asked
 

@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.cli.main import main
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.problem_documents import UNAVAILABLE
 from app.store.job import Job, Outcome
 from solver.device import PROFILES_VARIABLE, shipped_text

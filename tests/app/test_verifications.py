@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from fastapi.testclient import TestClient
 
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.schemas.service import VerificationJob, VerificationPage
 from app.store.job import Job, Outcome
 from app.verification import request_of, run_verification

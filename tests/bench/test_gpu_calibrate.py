@@ -49,7 +49,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
         return QUIET if len(uses) <= 4 else GpuUse(0.9, 1, (), 1980)
 
     monkeypatch.setattr(kernels.calibration, "gpu_use", use)
-    monkeypatch.setattr(kernels.calibration, "require_gpu", lambda: (GPU, "h200"))
+    monkeypatch.setattr(kernels.calibration, "require_gpu", lambda *_: (GPU, "h200"))
     monkeypatch.setattr(kernels.calibration, "compile_all", lambda keys, advance: {})
     monkeypatch.setattr(kernels.sweep_host, "nvrtc_version", lambda: "13.5")
     monkeypatch.setattr(evidence, "require_gpu", lambda: (GPU, "h200"))

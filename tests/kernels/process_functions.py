@@ -20,6 +20,10 @@ def process_id() -> int:
     return os.getpid()
 
 
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
+
+
 def hang() -> None:
     while True:
         time.sleep(60)

@@ -138,7 +138,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
         monkeypatch.setattr(kernels.calibration, "gpu_use", lambda uuid, own_contexts: facts)
 
     for module in (kernels.calibration, kernels.calibrate):
-        monkeypatch.setattr(module, "require_gpu", lambda: (GPU, "h200"))
+        monkeypatch.setattr(module, "require_gpu", lambda *_: (GPU, "h200"))
     monkeypatch.setattr(kernels.calibration, "compile_all", lambda keys, advance: {})
     monkeypatch.setattr(kernels.sweep_host, "nvrtc_version", lambda: "13.5")
     use(QUIET)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernels.errors import GpuAbsent
-from kernels.host import find_gpu, gpu_use, host_gpu, why_absent
+from kernels.host import find_gpu, gpu_use, host_gpu, host_gpus, visible_devices, why_absent
 
 
 class Nvml:
@@ -29,6 +29,9 @@ class Nvml:
 
     def nvmlShutdown(self) -> None:
         pass
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
         raise self.NVMLError("Invalid Argument")
@@ -52,6 +55,7 @@ def test_what_is_missing_is_said(
     with pytest.raises(GpuAbsent, match=words):
         find_gpu()
     assert host_gpu() is None
+    assert host_gpus() == ()
     assert why_absent()
 
 
@@ -60,6 +64,85 @@ def test_devices_that_are_hidden_are_named(value: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     monkeypatch.setitem(sys.modules, "pynvml", Nvml("device"))
     assert "no NVIDIA GPU" in why_absent()
+
+
+class SeveralNvml(Nvml):
+    """Four devices, of which those ``lost`` fell off the bus."""
+
+    NVML_CLOCK_SM = 1
+
+    def __init__(self, *lost: int) -> None:
+        super().__init__("")
+        self.lost = lost
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 4
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
+        if index in self.lost or index >= 4:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:
+        return self.nvmlDeviceGetHandleByIndex(int(uuid.removeprefix("GPU-")))
+
+    def nvmlDeviceGetName(self, handle: int) -> str:
+        return "NVIDIA H200"
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}"
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(total=2**37)
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return (9, 0)
+
+    def nvmlDeviceGetClockInfo(self, handle: int, which: int) -> int:
+        return 1980
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("nvmlClocksThrottleReason"):
+            return 1
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "devices", "found"),
+    [
+        (None, None, [0, 1, 2, 3]),
+        ("2, 0", (2, 0), [2, 0]),
+        ("GPU-3,1", ("GPU-3", 1), [3, 1]),
+        ("1,-1,2", (1,), [1]),
+        ("", (), []),
+        ("9", (9,), []),
+    ],
+)
+def test_every_visible_gpu_is_found_in_cudas_order(
+    value: str | None,
+    devices: tuple[Any, ...] | None,
+    found: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    assert visible_devices(environment) == devices
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, words in environment.items():
+        monkeypatch.setenv(name, words)
+    monkeypatch.setitem(sys.modules, "pynvml", SeveralNvml())
+    assert [gpu.uuid for gpu in host_gpus()] == [f"GPU-{number}" for number in found]
+
+
+def test_a_gpu_that_is_lost_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", SeveralNvml(0, 2))
+    assert [gpu.uuid for gpu in host_gpus()] == ["GPU-1", "GPU-3"]
 
 
 class UsedNvml(Nvml):

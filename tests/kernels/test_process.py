@@ -254,3 +254,12 @@ def test_a_halted_worker_ends_its_call_and_every_other_until_it_resumes(worker: 
         assert (outcome.kind, outcome.exit_code) == (OutcomeKind.DIED, -signal.SIGKILL)
     worker.resume()
     assert worker.call(functions.add, (2, 3), DEADLINE_S).value == 5
+
+
+def test_a_process_sees_the_variables_it_is_given_and_its_successor_too() -> None:
+    with Worker({"CUDA_VISIBLE_DEVICES": "GPU-1"}) as worker:
+        for _ in range(2):
+            seen = worker.call(functions.variable, ("CUDA_VISIBLE_DEVICES",), 30)
+            assert seen.value == "GPU-1"
+            worker.close()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-1"

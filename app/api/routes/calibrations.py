@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.access import needs
 from app.api.bodies import ParsedRoute
+from app.api.deps import ServicesDep
 from app.api.job_routes import JobKind, add_job_routes
 from app.api.submission import SubmissionDep, submitting
 from app.calibration import KIND, request_of
@@ -23,7 +24,9 @@ CALIBRATION = JobKind(KIND, "calibrations", Scope.ADMIN, CalibrationJob, Calibra
 
 @router.post("", summary="Fit the model's constants to the host's GPU", **submitting(CALIBRATION))
 @needs(Scope.ADMIN)
-async def submit(body: CalibrationRequest, submission: SubmissionDep) -> Response:
+async def submit(
+    body: CalibrationRequest, services: ServicesDep, submission: SubmissionDep
+) -> Response:
     """Queues a calibration: microbenchmarks and some two hundred kernel runs, under three minutes.
 
     It passes where its profile predicts fresh rows no worse than the present one; that profile
@@ -33,7 +36,7 @@ async def submit(body: CalibrationRequest, submission: SubmissionDep) -> Respons
     """
 
     async def request() -> dict[str, Any]:
-        _, device = await run_in_threadpool(require_gpu)
+        _, device = await run_in_threadpool(services.gpus.require, require_gpu)
         load_profile(
             device
         )  # where it can't be read there is nothing to hold a calibration against

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -10,9 +12,12 @@ from app.api.deps import ServicesDep
 from app.api.responses import json_response
 from app.keys import Scope
 from app.schemas.service import Health, Ready
+from app.services import Services
 
 BLOCKED = ("failing", "stopped")
 """States of the GPU's queue in which no verification is begun, whatever its GPU does."""
+
+BEST_FIRST = ("running", "idle", "restarting", "lost", "absent", "failing", "stopped")
 
 router = APIRouter(tags=["health"])
 
@@ -32,23 +37,40 @@ async def healthz() -> Response:
 )
 @needs(PUBLIC)
 def readyz(services: ServicesDep) -> Response:
-    """200 once a solver process is warm, the database is held and the GPU's queue is open, with
-    or without a GPU; `gpu` names it or is `absent`. A `gpu_worker` that is `restarting` is no
-    reason for 503: questions are answered, and verifications wait.
+    """200 once a solver process is warm, the database is held and the GPUs' queue is open, with or
+    without a GPU; `gpu` names the first one there is now or is `absent`, `gpus` has each. A worker
+    that is `restarting`, or whose GPU is `lost`, is no reason for 503: questions are answered, and
+    jobs wait or run on the others.
     """
     database = services.database.standing()
-    gpu = services.gpu.state
-    ready = services.pool.ready and database == "held" and gpu not in BLOCKED
-    present = services.host.gpu is not None
+    ready = services.pool.ready and database == "held" and services.gpu.state not in BLOCKED
+    gpus = [_gpu(services, place) for place in range(len(services.gpus))]
+    there = [gpu["name"] for gpu in gpus if gpu["name"] is not None]
     body = {
         "status": "ready" if ready else "not_ready",
-        "gpu": services.host.gpu_name,
-        "gpu_worker": gpu if present or gpu in BLOCKED else "absent",
+        "gpu": there[0] if there else "absent",
+        "gpu_worker": min((gpu["worker"] for gpu in gpus), key=BEST_FIRST.index),
         "gpu_worker_failures": services.gpu.failures,
+        "gpus": gpus,
         "database": database,
         "solver_processes": services.pool.workers,
     }
     return json_response(body, status=200 if ready else 503)
+
+
+def _gpu(services: Services, place: int) -> dict[str, Any]:
+    """A GPU and its worker as they stand now."""
+    gpu, lane = services.gpus.find(place), services.gpu.lanes[place]
+    worker = lane.state
+    if gpu is None and worker not in BLOCKED:
+        worker = "lost" if services.gpus.seen(place) else "absent"
+    return {
+        "gpu": place,
+        "name": None if gpu is None else gpu.name,
+        "uuid": None if gpu is None else gpu.uuid,
+        "worker": worker,
+        "failures": lane.failures,
+    }
 
 
 @router.get(

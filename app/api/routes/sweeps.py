@@ -14,6 +14,7 @@ from app.api.documents import problems
 from app.api.job_routes import JobKind, add_job_routes
 from app.api.responses import json_response
 from app.api.submission import SubmissionDep, submitting
+from app.gpus import Gpus
 from app.host import check_memory
 from app.keys import Scope
 from app.problem_documents import INVALID, NOT_FOUND, UNAVAILABLE
@@ -34,7 +35,7 @@ SWEEP = JobKind(KIND, "sweeps", Scope.VERIFY, SweepJob, SweepPage)
     "", summary="Time many configurations of given problems on the host's GPU", **submitting(SWEEP)
 )
 @needs(Scope.VERIFY)
-async def submit(body: SweepRequest, submission: SubmissionDep) -> Response:
+async def submit(body: SweepRequest, services: ServicesDep, submission: SubmissionDep) -> Response:
     """Queues a sweep: of each problem your `configs`, the model's first `top_k` and `covering`
     further ones. Outputs are not checked, a verification does that.
 
@@ -46,7 +47,7 @@ async def submit(body: SweepRequest, submission: SubmissionDep) -> Response:
 
     async def request() -> dict[str, Any]:
         sweep = body.sweep()
-        await run_in_threadpool(_check_here, sweep)
+        await run_in_threadpool(_check_here, sweep, services.gpus)
         return request_of(sweep)
 
     return await submission.submit(
@@ -54,10 +55,10 @@ async def submit(body: SweepRequest, submission: SubmissionDep) -> Response:
     )
 
 
-def _check_here(sweep: ProblemSweep) -> None:
+def _check_here(sweep: ProblemSweep, gpus: Gpus) -> None:
     """Raise InvalidInput with the path of what can't be run on the GPU here; GpuAbsent and
     NoKernelFamily where nothing can."""
-    gpu, device = require_gpu()
+    gpu, device = gpus.require(require_gpu)
     profile = load_profile(device)
     for place, problem in enumerate(sweep.problems):
         try:

@@ -101,7 +101,7 @@ def _check(asked: VerificationRequest | NormVerificationRequest) -> None:
 
 async def _of_product(asked: VerificationRequest, services: Services) -> Verification:
     problem = asked.problem()
-    gpu, device = await run_in_threadpool(require_gpu)
+    gpu, device = await run_in_threadpool(services.gpus.require, require_gpu)
     check_memory(problem, gpu)
     alternatives: list[tuple[Config, float]] = []
     if asked.config is None:
@@ -129,7 +129,7 @@ async def _of_product(asked: VerificationRequest, services: Services) -> Verific
 
 async def _of_rows(asked: NormVerificationRequest, services: Services) -> NormVerification:
     problem = asked.problem()
-    gpu, device = await run_in_threadpool(require_norm_gpu)
+    gpu, device = await run_in_threadpool(services.gpus.require, require_norm_gpu)
     check_memory(problem, gpu)
     config = None if asked.config is None else asked.config.config()
     reply = await services.pool.ask(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import app.gpu_queue
+import app.gpu_lane
 from app.gpu_queue import GpuQueue
 from app.store.database import Database
 from app.store.job import Job
@@ -35,10 +35,11 @@ class Bench:
     def make(self, deadline_s: float = 30.0, **changes: Any) -> GpuQueue:
         """A further queue, not started."""
         values = {
-            "find_gpu": lambda: GPU.uuid,
+            "find_gpus": [lambda: GPU.uuid],
             "held": self.database.held,
             "deadline_s": deadline_s,
-            "on_end": lambda job, _: self.counted.append((job.status, job.reason)),
+            "warm": dict,
+            "on_end": lambda job: self.counted.append((job.status, job.reason)),
         }
         self.queue = GpuQueue(self.store, PLANTED, **values | changes)
         return self.queue
@@ -80,7 +81,7 @@ def bench(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """A queue that isn't started yet."""
     monkeypatch.setenv(JOURNAL, str(tmp_path / "journal"))
     monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(app.gpu_queue, "RETRY_S", 0.05)
+    monkeypatch.setattr(app.gpu_lane, "RETRY_S", 0.05)
     bench = Bench(database)
     yield bench
     bench.queue.stop(0)

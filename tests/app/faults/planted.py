@@ -6,7 +6,7 @@ It does as the real one: a worker process, the GPU's lock, a deadline, reports.
 
 from __future__ import annotations
 
-from app.gpu_queue import Turn
+from app.gpu_lane import Turn
 from app.store.job import Job, Outcome
 from kernels.gpu_lock import call_alone
 from kernels.host import HostGpu
@@ -14,7 +14,11 @@ from kernels.process import OutcomeKind
 from kernels.verify import failure_of
 from tests.app.faults.planted_work import FIRST_N, work
 
-GPU = HostGpu("NVIDIA H200", "GPU-planted", "580", 140 << 30, (9, 0), 1980, ())
+GPUS = tuple(
+    HostGpu("NVIDIA H200", f"GPU-planted-{place}", "580", 140 << 30, (9, 0), 1980, ())
+    for place in range(4)
+)
+GPU = GPUS[0]
 
 
 def run_planted(job: Job, turn: Turn) -> Outcome:
@@ -22,7 +26,7 @@ def run_planted(job: Job, turn: Turn) -> Outcome:
     problem = job.request["problem"]
     outcome = call_alone(
         turn.worker,
-        GPU.uuid,
+        turn.gpu or GPU.uuid,
         work,
         (job.id, problem["m"], problem["n"]),
         turn.deadline_s,
@@ -44,7 +48,7 @@ def run_planted_sweep(job: Job, turn: Turn) -> Outcome:
         turn.on_report({"stage": "measure", "done": number, "total": job.request["top_k"]})
         name, sleeps = f"{job.id}/{number}", FIRST_N + job.request["covering"]
         arguments = (name, 64, sleeps)
-        outcome = call_alone(turn.worker, GPU.uuid, work, arguments, turn.deadline_s)
+        outcome = call_alone(turn.worker, turn.gpu or GPU.uuid, work, arguments, turn.deadline_s)
         if outcome.kind is not OutcomeKind.OK:
             reason, details = failure_of(outcome)
             return Outcome("failed", str(reason), {"details": details})

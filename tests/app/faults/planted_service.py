@@ -13,24 +13,27 @@ import sys
 
 CONNECTIONS = "PLANTED_CONNECTIONS_S"
 """Variable that says how long open requests may take once it stops."""
+COUNT = "PLANTED_GPUS"
+"""Variable that says how many GPUs there are; one."""
 
 
 def nothing() -> None:
-    """A solver process without an engine until a question comes."""
+    """A solver process without an engine until a question comes, or a GPU's without CUDA."""
 
 
 def main() -> None:
     """Serve until killed. Its processes import this module too, and need none of this."""
-    import app.host
+    import app.gpus
     import app.serve
     import kernels.verify
     from app.cli.session import INTERRUPTED, OK
     from app.serve import address_of, listen, serve
     from app.settings import load_settings
-    from tests.app.faults.planted import GPU, PLANTED
+    from tests.app.faults.planted import GPUS, PLANTED
 
-    for module in (app.host, kernels.verify):
-        module.host_gpu = lambda: GPU
+    gpus = GPUS[: int(os.environ.get(COUNT, 1))]
+    for module in (app.gpus, kernels.verify):
+        module.host_gpus = lambda: gpus
     app.serve.CONNECTIONS_S = float(os.environ.get(CONNECTIONS, app.serve.CONNECTIONS_S))
     settings = load_settings(port=0, workers=1)
     listener = listen(settings)
@@ -40,6 +43,7 @@ def main() -> None:
         on_start=lambda: print(json.dumps({"port": address_of(listener)[1]}), flush=True),
         runners=PLANTED,
         initialise=nothing,
+        warm_gpu=nothing,
     )
     sys.exit(INTERRUPTED if ended is signal.SIGINT else OK)
 

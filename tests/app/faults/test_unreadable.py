@@ -278,7 +278,7 @@ def test_a_queue_that_a_defect_stops_is_not_ready_and_says_so(
 
 
 def test_readiness_is_lost_where_a_defect_stops_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.gpu_queue.GpuQueue._claim", broken)
+    monkeypatch.setattr("app.gpu_lane.GpuLane._claim", broken)
     with pytest.raises(AssertionError, match="did not get ready"):  # noqa: SIM117
         with service_within(5.0, monkeypatch):
             pass

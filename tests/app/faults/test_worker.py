@@ -307,7 +307,7 @@ def test_a_job_that_outlasts_the_stop_is_queued_again_and_ended_by_the_next(benc
 
 def test_jobs_wait_while_there_is_no_gpu(bench: Bench) -> None:
     found: list[str] = []
-    queue = bench.make(find_gpu=lambda: found[0] if found else None)
+    queue = bench.make(find_gpus=[lambda: found[0] if found else None])
     job = bench.submit()
     queue.start()
     time.sleep(0.3)
@@ -330,7 +330,9 @@ def test_nothing_is_begun_while_another_service_holds_the_database(bench: Bench)
 
 def test_a_result_that_cannot_be_stored_ends_the_job_with_a_reason(bench: Bench) -> None:
     queue = bench.make()
-    queue._runners = {"verification": lambda *_: Outcome("passed", None, {"x": float("nan")})}
+    queue._shared.runners = {
+        "verification": lambda *_: Outcome("passed", None, {"x": float("nan")})
+    }
     job = bench.submit()
     queue.start()
     ended = bench.ended(job)
