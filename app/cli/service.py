@@ -70,7 +70,7 @@ def _show_settings(console: Console, record: dict[str, Any]) -> None:
 def _words(value: Any) -> str:
     """A value as its variable would be set."""
     if isinstance(value, list):
-        return ",".join(value) or "none"
+        return ",".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -152,6 +152,7 @@ def test_every_setting_is_shown_whole_however_narrow_the_terminal(
         "DATABASE": LONG,
         "CACHE": "/" + "c" * 300 + ".0",
         "ANSWER_CACHE_BYTES": "12345678",
+        "GPUS": "2,0",
         "BODY_DEADLINE_S": "1234.5678",
         "METRICS_OPEN": "true",
     }
