@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.audit import Audit
 from app.errors import StoreUnavailable
+from app.logs import REQUEST_ID
 from app.restarts import pause_s
 from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
@@ -26,7 +28,6 @@ from kernels.process import OutcomeKind, Worker
 from kernels.verify import Reason, failure_of
 
 log = logging.getLogger(__name__)
-audit_log = logging.getLogger("app.launches")
 
 POLL_S = 2.0
 """How often an idle thread looks at the queue by itself: for a GPU or a database that is back."""
@@ -241,7 +242,17 @@ class GpuLane:
         self._news.set()  # the pause was long enough
 
     def _run(self, job: Job) -> None:
+        """A run of a job, whose lines in the log carry the id of the request that handed it in."""
+        reset = REQUEST_ID.set(job.request_id)
+        try:
+            self._run_of(job)
+        finally:
+            REQUEST_ID.reset(reset)
+
+    def _run_of(self, job: Job) -> None:
         begun = time.monotonic()
+        audit = Audit(job)
+        self._worker.on_launch = audit.launching
         rows = self._shared.store.rows_of(job)
         try:
             turn = Turn(self._worker, self._shared.deadline_s, self._reporter(job), rows, job.gpu)
@@ -255,25 +266,14 @@ class GpuLane:
             outcome = UNTOLD
         gpu_seconds = time.monotonic() - begun
         try:
-            ended = self._record(job, outcome, gpu_seconds, rows)
+            ended = self._record(job, outcome, gpu_seconds, rows, audit.kernels)
         finally:
             with self._shared.lock:
                 self._shared.running.pop(self.place, None)
                 if not self._shared.given_up.is_set():
                     self._worker.resume()
         if ended is not None:
-            audit_log.info(
-                "launch",
-                extra={
-                    "job_id": job.id,
-                    "attempt": job.attempts,
-                    "key_id": job.key_id or None,
-                    "gpu": job.gpu,
-                    "status": ended.status,
-                    "reason": ended.reason,
-                    "gpu_seconds": round(gpu_seconds, 3),
-                },
-            )
+            audit.ended(ended, gpu_seconds)
             self._shared.on_run(self.place, gpu_seconds)
             if ended.ended is not None:
                 self._shared.on_end(ended)
@@ -287,16 +287,18 @@ class GpuLane:
         ):
             self._pause(f"the GPU's worker process was lost in a run of job {job.id}")
 
-    def _record(self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows) -> Job | None:
+    def _record(
+        self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows, kernels: Sequence[str]
+    ) -> Job | None:
         """Write down how a run ended, however long the database can't be used."""
         while True:
             try:
                 if outcome.reason == Reason.WORKER_LOST:
                     lost = outcome is not INTERRUPTED and not self._shared.given_up.is_set()
                     return self._shared.store.give_back(
-                        job, lost=lost, gpu_seconds=gpu_seconds, rows=rows
+                        job, lost=lost, gpu_seconds=gpu_seconds, rows=rows, kernels=kernels
                     )
-                return self._end(job, outcome, gpu_seconds, rows)
+                return self._end(job, outcome, gpu_seconds, rows, kernels)
             except StoreUnavailable as error:
                 log.warning("the end of job %s can't be recorded yet: %s", job.id, error)
             except Exception:
@@ -309,14 +311,16 @@ class GpuLane:
                 log.warning("job %s is left running, for the next service to take up", job.id)
                 return None
 
-    def _end(self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows) -> Job | None:
+    def _end(
+        self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows, kernels: Sequence[str]
+    ) -> Job | None:
         """Learn from a run and record its end; one that was to be cancelled teaches nothing."""
         with self._shared.ending:
             learnt = self._shared.learnt
             if job.id == learnt.get(self.place) or not self._shared.store.is_cancelled(job):
                 learnt[self.place] = job.id
                 outcome = self._shared.learn(job, outcome)
-            return self._shared.store.finish(job, outcome, gpu_seconds, rows)
+            return self._shared.store.finish(job, outcome, gpu_seconds, rows, kernels)
 
     def _reporter(self, job: Job) -> Callable[[dict[str, Any]], None]:
         """Notes a run's reports as events; one that can't be noted is left out."""

@@ -91,6 +91,12 @@ class Learning:
             self._adopt(raced)
         return {"measurement": raced.number, "drift": self._drift(profile).to_dict()}
 
+    def prune(self, kept: int) -> int:
+        """Drop some of the first measurements beyond the ``kept`` last that nothing here rests on;
+        how many were. None where nothing is measured here: it is not known what they hold for.
+        Raises StoreUnavailable."""
+        return 0 if self._conditions is None else self._store.prune(kept, self._conditions)
+
     def drift(self) -> Drift:
         """How far picks that were verified here are off what is predicted of them now.
 

@@ -44,6 +44,7 @@ from app.host import host_of, log_host
 from app.key_ring import KeyRing
 from app.learning import Learning, conditions_of
 from app.metrics import Metrics, nan_if_none
+from app.pruning import keep_pruned
 from app.runners import RUNNERS
 from app.services import Services
 from app.settings import Settings
@@ -51,6 +52,7 @@ from app.solver_pool import SolverPool
 from app.store.database import Database
 from app.store.jobs import JobStore
 from app.store.keys import KeyStore
+from app.store.launches import prune as prune_launches
 from app.store.measurements import MeasurementStore
 from app.telemetry import telemetry
 from kernels.drift import Drift, drift_of
@@ -131,6 +133,15 @@ def create_app(
             batches=asyncio.Semaphore(max(1, settings.workers - 1)),
         )
         gpu.start()
+        pruning = asyncio.create_task(
+            keep_pruned(
+                {
+                    "launches": partial(prune_launches, database, settings.launches_kept),
+                    "measurements": partial(learning.prune, settings.measurements_kept),
+                },
+                database.held,
+            )
+        )
 
         def drift() -> Drift:
             try:
@@ -169,6 +180,7 @@ def create_app(
         try:
             yield
         finally:
+            pruning.cancel()
             await asyncio.to_thread(gpu.stop, settings.stop_deadline_s)
             await pool.stop()
             keys.close()

@@ -61,6 +61,18 @@ class Settings(BaseModel):
         description="GPUs that jobs run on, comma-separated numbers among the visible ones; "
         "all where it is empty",
     )
+    launches_kept: int = Field(
+        1_000_000,
+        ge=1000,
+        le=10**9,
+        description="lines of the audit that are kept; those of the last two days are in any case",
+    )
+    measurements_kept: int = Field(
+        100_000,
+        ge=100,
+        le=10**9,
+        description="measurements that are kept; those that answers rest on are in any case",
+    )
     event_streams: int = Field(
         32, ge=1, le=10_000, description="clients that may follow a job's events at once"
     )

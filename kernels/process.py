@@ -34,6 +34,8 @@ ORPHAN_POLL_S = 1.0
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that are the caller's to act on, whoever else gets them."""
 
+LAUNCH = "launch"
+
 _SPAWN = multiprocessing.get_context("spawn")
 
 _processes: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -82,6 +84,7 @@ def _leave_with_parent(parent: int) -> None:
 
 
 _tell: Callable[[dict[str, Any]], None] | None = None
+_tell_launch: Callable[[str], None] | None = None
 
 
 def report(stage: str, **facts: Any) -> None:
@@ -93,9 +96,16 @@ def report(stage: str, **facts: Any) -> None:
         _tell({"stage": stage, **facts})
 
 
+def launching(kernel_id: str) -> None:
+    """Tell whoever called this process that the call is about to launch this kernel."""
+    if _tell_launch is not None:
+        _tell_launch(kernel_id)
+
+
 def _serve(connection: Connection, parent: int, variables: Mapping[str, str]) -> None:
     """The child's main loop: calls in, reports and results out, until the pipe closes."""
-    global _tell
+    global _tell, _tell_launch
+    _tell_launch = lambda kernel_id: connection.send((LAUNCH, kernel_id))  # noqa: E731
     os.environ.update(variables)  # before anything that reads them is imported
     sys.stdout.flush()
     os.dup2(2, 1)  # standard output belongs to the parent's answer
@@ -128,11 +138,13 @@ class Worker:
 
     Not for use from several threads at once, ``kill``, ``halt`` and ``resume`` excepted. A
     context manager; ``close`` ends the process. ``variables`` are added to the environment of
-    processes started from then on.
+    processes started from then on. ``on_launch`` hears of each kernel that a call is about to
+    launch, as often as the call has it ready.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self.variables = dict(variables or {})
+        self.on_launch: Callable[[str], None] | None = None
         self._process: Any = None
         self._connection: Connection | None = None
         self._halted = threading.Event()
@@ -218,6 +230,10 @@ class Worker:
             while True:
                 wait([connection, process.sentinel])
                 status, payload = connection.recv()
+                if status == LAUNCH:
+                    if self.on_launch is not None:
+                        self.on_launch(payload)
+                    continue
                 if status != "report":
                     break
                 if on_report is not None:

@@ -21,6 +21,7 @@ from kernels.host import ClockMonitor, host_gpu
 from kernels.inputs import normal
 from kernels.launch import LoadedKernel
 from kernels.placed import OperandSet, place_in
+from kernels.process import launching
 from solver.families.sm90_gemm import CompileKey
 from solver.problem import Matrix, Problem
 
@@ -61,7 +62,9 @@ class Session:
         """The kernel of a compile key, compiled or from the cache, loaded once."""
         if key.name not in self._kernels:
             self._kernels[key.name] = LoadedKernel.load(compile_kernel(key))
-        return self._kernels[key.name]
+        kernel = self._kernels[key.name]
+        launching(kernel.compiled.kernel_id)
+        return kernel
 
     def operand_sets(self, problem: Problem, count: int) -> list[OperandSet]:
         """``count`` disjoint sets of random normal inputs, carved from memory kept for it.

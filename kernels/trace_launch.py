@@ -12,7 +12,7 @@ import numpy as np
 
 from kernels.errors import TraceUnreadable
 from kernels.launch_plan import plan_launch
-from kernels.process import report
+from kernels.process import launching, report
 from kernels.protocol import Protocol
 from kernels.sources import TRACE_RECORDS, Variant
 from kernels.trace_records import STEPS, Words, clock_mhz, read_heads
@@ -89,6 +89,7 @@ def launch_traced(task: TraceTask) -> TracedLaunches:
     report("tracing")
     key = family.compile_key(config, problem.dtype, problem.kernel_layout)
     traced = LoadedKernel.load(compile_kernel(key, variant=Variant.TRACED))
+    launching(traced.compiled.kernel_id)
     plan = plan_launch(problem, config, current.sms)
     sets, flush = input_sets(current, problem, protocol)
     records = cp.zeros((plan.grid, plan.warps, TRACE_RECORDS), cp.uint64)

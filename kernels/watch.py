@@ -15,6 +15,7 @@ import numpy as np
 
 from kernels.hang import Hang, diagnose, ended, moving
 from kernels.launch_plan import LaunchPlan, plan_launch
+from kernels.process import launching
 from kernels.progress import record_bytes, records_of
 from kernels.sources import Variant
 from solver.config import Config
@@ -62,6 +63,7 @@ def watch(
         else build_kernel(key, variant=Variant.DEBUG, patched=patched)
     )
     kernel = LoadedKernel.load(compiled)
+    launching(compiled.kernel_id)
     plan = plan_launch(problem, config, current.sms if sms is None else min(sms, current.sms))
     operands = place_operands(cp, problem)
     workspace = Workspace(plan)

@@ -14,6 +14,7 @@ from app.api.documents import problems
 from app.api.job_routes import JobKind
 from app.api.request_headers import IDEMPOTENCY_PARAMETER, IdempotencyKeyDep
 from app.keys import Caller
+from app.logs import REQUEST_ID
 from app.problem_documents import NO_FAMILY, NO_GPU, QUEUE_FULL, QUOTA, UNAVAILABLE
 from app.quota import check_quota
 from app.services import Services
@@ -72,6 +73,7 @@ class Submission:
             priority=priority,
             owner=caller.key_id,
             idempotency_key=self.idempotency_key,
+            request_id=REQUEST_ID.get(),
         )
         services.gpu.wake()
         return kind.answer(job, 202 if fresh else 200)

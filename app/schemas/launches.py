@@ -67,6 +67,11 @@ class Launch(Shape):
     reason: str | None
     detail: str | None
     gpu_seconds: float
+    request_id: str | None = Field(description="of the request that handed the job in")
+    kernels: list[str] | None = Field(
+        description="ids of the kernels that the run launched, each once; null where an earlier "
+        "version recorded it"
+    )
 
 
 class Launches(Shape):

@@ -29,6 +29,10 @@ class JobShape(Shape):
     priority: Literal["low", "normal", "high"]
     attempts: int = Field(description="how often it was begun")
     cancel_requested: bool = Field(description="whether a running one is being ended")
+    request_id: str | None = Field(
+        description="`X-Request-ID` of the request that handed it in, which the lines of its runs "
+        "in the log have too; null of a job of an earlier version"
+    )
     created_at: str
     started_at: str | None
     finished_at: str | None

@@ -40,6 +40,7 @@ class Job:
     key_id: str
     idempotency_key: str | None
     request_sha256: str
+    request_id: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -56,6 +57,7 @@ class Job:
             "priority": _PRIORITY_NAMES.get(self.priority, "normal"),
             "attempts": self.attempts,
             "cancel_requested": self.cancel_requested,
+            "request_id": self.request_id,
             **(self.request if isinstance(self.request, dict) else {}),
             "created_at": written(self.created_at),
             "started_at": written(self.started_at),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
@@ -85,18 +85,31 @@ def end(
     return change(connection, job.id, ended=last + 1, **more)
 
 
-def finish_run(connection: Connection, run: Job, outcome: Outcome, gpu_seconds: float) -> Job:
+def finish_run(
+    connection: Connection,
+    run: Job,
+    outcome: Outcome,
+    gpu_seconds: float,
+    kernels: Sequence[str] = (),
+) -> Job:
     """A run's end, with its audit row."""
     if run.cancel_requested:
         ended = end(connection, run, "cancelled", "requested")
     else:
         ended = end(connection, run, outcome.status, outcome.reason, outcome.result or None)
     detail = outcome.result.get("details") or None
-    _audit(connection, run, ended.status, ended.reason, detail, gpu_seconds)
+    _audit(connection, run, ended.status, ended.reason, detail, gpu_seconds, kernels)
     return ended
 
 
-def give_back(connection: Connection, run: Job, *, lost: bool, gpu_seconds: float) -> Job:
+def give_back(
+    connection: Connection,
+    run: Job,
+    *,
+    lost: bool,
+    gpu_seconds: float,
+    kernels: Sequence[str] = (),
+) -> Job:
     """A run that was ended from outside: its job is queued again.
 
     ``lost`` where nobody meant that; at the LOSSES_MAX-th such run it fails, ``worker_lost``. A
@@ -112,7 +125,7 @@ def give_back(connection: Connection, run: Job, *, lost: bool, gpu_seconds: floa
         outcome = "failed"
     else:
         job = change(connection, run.id, status="queued", losses=losses, started_at=None, gpu=None)
-    _audit(connection, run, outcome, job.reason, None, gpu_seconds)
+    _audit(connection, run, outcome, job.reason, None, gpu_seconds, kernels)
     return job
 
 
@@ -129,6 +142,7 @@ def _audit(
     reason: str | None,
     detail: str | None,
     gpu_seconds: float,
+    kernels: Sequence[str],
 ) -> None:
     """One row for each run, whatever became of it; a second one of the same run is refused."""
     values = {
@@ -142,5 +156,7 @@ def _audit(
         "reason": reason,
         "detail": None if detail is None else detail[:DETAIL_CHARACTERS],
         "gpu_seconds": gpu_seconds,
+        "request_id": run.request_id,
+        "kernels": list(kernels),
     }
     connection.execute(insert(launches).values(values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, func, insert, select, text, update
@@ -47,6 +47,7 @@ class JobStore:
         priority: str = "normal",
         owner: str = ANONYMOUS,
         idempotency_key: str | None = None,
+        request_id: str | None = None,
     ) -> tuple[Job, bool]:
         """Queue a job, committed when this returns; False where ``idempotency_key`` has one.
 
@@ -65,6 +66,7 @@ class JobStore:
             "key_id": owner,
             "idempotency_key": idempotency_key,
             "request_sha256": sha256,
+            "request_id": request_id,
             "created_at": now(),
         }
         try:
@@ -194,7 +196,12 @@ class JobStore:
         return RunRows(self._database, job)
 
     def finish(
-        self, job: Job, outcome: Outcome, gpu_seconds: float, rows: RunRows | None = None
+        self,
+        job: Job,
+        outcome: Outcome,
+        gpu_seconds: float,
+        rows: RunRows | None = None,
+        kernels: Sequence[str] = (),
     ) -> Job | None:
         """Record how a run ended, once: None where that was recorded before.
 
@@ -205,12 +212,18 @@ class JobStore:
             run = _end_of_run(connection, job, rows)
             if run is None:
                 return None
-            ended = job_rows.finish_run(connection, run, outcome, gpu_seconds)
+            ended = job_rows.finish_run(connection, run, outcome, gpu_seconds, kernels)
             job_rows.forget(connection, self._kept)
             return ended
 
     def give_back(
-        self, job: Job, *, lost: bool, gpu_seconds: float, rows: RunRows | None = None
+        self,
+        job: Job,
+        *,
+        lost: bool,
+        gpu_seconds: float,
+        rows: RunRows | None = None,
+        kernels: Sequence[str] = (),
     ) -> Job | None:
         """Queue a job again whose run was ended from outside; see ``job_rows.give_back``. None
         where that was recorded before.
@@ -219,7 +232,9 @@ class JobStore:
             run = _end_of_run(connection, job, rows)
             if run is None:
                 return None
-            return job_rows.give_back(connection, run, lost=lost, gpu_seconds=gpu_seconds)
+            return job_rows.give_back(
+                connection, run, lost=lost, gpu_seconds=gpu_seconds, kernels=kernels
+            )
 
     def recover(self, running: frozenset[str] = frozenset()) -> list[Job]:
         """Give back every run that a service left behind: all but those of the jobs that are

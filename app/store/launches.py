@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, delete, func, select
 
 from app.store.database import Database
+from app.store.job import now
 from app.store.tables import launches
+
+RECENT = timedelta(days=2)
+PRUNED_AT_ONCE = 5000
+"""Rows dropped in one transaction: others wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,20 @@ def gpu_seconds(database: Database, key_id: str, since: datetime) -> float:
             select(total).where(launches.c.key_id == key_id, launches.c.at >= since)
         ).scalar_one()
     return float(used)
+
+
+def prune(database: Database, kept: int, *, limit: int = PRUNED_AT_ONCE) -> int:
+    """Drop the first lines beyond the ``kept`` last, at most ``limit`` of them; how many were.
+
+    None of the last RECENT days goes, which quotas count, by the wall clock: where that jumps
+    ahead, no more goes than is beyond ``kept``.
+    """
+    table = launches
+    last = select(func.max(table.c.number)).scalar_subquery()
+    old = and_(table.c.number <= last - kept, table.c.at < now() - RECENT)
+    first = select(table.c.number).where(old).order_by(table.c.number).limit(limit)
+    with database.write() as connection:
+        return connection.execute(delete(table).where(table.c.number.in_(first))).rowcount
 
 
 def page(

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, and_, delete, func, insert, select, true
 
 from app.store.database import Database
 from app.store.job import now
 from app.store.job_rows import sha256_of
+from app.store.launches import PRUNED_AT_ONCE
 from app.store.tables import measurements
 from solver.problem import Problem
 
@@ -116,6 +117,20 @@ class MeasurementStore:
         with self._database.read() as connection:
             rows = connection.execute(query.limit(count)).mappings()
             return [Timed(**row) for row in rows]
+
+    def prune(self, kept: int, conditions: Conditions, *, limit: int = PRUNED_AT_ONCE) -> int:
+        """Drop the first measurements beyond the ``kept`` last, at most ``limit`` of them; how many
+        were. What answers and drift rest on under these conditions stays: of each problem the last
+        measurement and the last race."""
+        table = measurements
+        last = select(func.max(table.c.number)).scalar_subquery()
+        old = table.c.number <= last - kept
+        for what in (true(), table.c.candidates > 1):
+            used = select(func.max(table.c.number)).where(_under(conditions), what)
+            old = and_(old, table.c.number.not_in(used.group_by(table.c.problem_sha256)))
+        first = select(table.c.number).where(old).order_by(table.c.number).limit(limit)
+        with self._database.write() as connection:
+            return connection.execute(delete(table).where(table.c.number.in_(first))).rowcount
 
 
 _KEPT = (

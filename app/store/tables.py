@@ -115,6 +115,8 @@ jobs = Table(
     Column("key_id", String(16), nullable=False),
     Column("idempotency_key", String(255)),
     Column("request_sha256", String(64), nullable=False),
+    # Of the request that handed it in: the service's log names it too.
+    Column("request_id", String(64)),
     Column("created_at", ShownMoment, nullable=False),
     Column("started_at", ShownMoment),
     Column("finished_at", ShownMoment),
@@ -173,6 +175,9 @@ launches = Table(
     Column("reason", String(64)),
     Column("detail", Text),
     Column("gpu_seconds", Float, nullable=False),
+    Column("request_id", String(64)),
+    # The ids of those that the run launched.
+    Column("kernels", DOCUMENT),
     UniqueConstraint("job_id", "attempt"),
     Index(None, "key_id", "at"),
     sqlite_autoincrement=True,

@@ -19,7 +19,7 @@ from kernels.norm.plan import EPS, NormPlan, plan_norm
 from kernels.norm.reference import Expected, expected
 from kernels.norm.run_case import Case
 from kernels.placed import Placed, place
-from kernels.process import report
+from kernels.process import launching, report
 from kernels.replay import Side
 from kernels.session import session
 from solver.families.norm_activation import NormConfig, NormProblem
@@ -108,6 +108,7 @@ def bind(
     current = session()
     profile = norm_profile(current.gpu)
     compiled, function = loaded(compile_key(problem, config), profile.arch)
+    launching(compiled.kernel_id)
     plan = plan_norm(problem, config, compiled, profile, current.sms, reserved_smem_bytes)
     return plan, function
 

@@ -263,3 +263,14 @@ def test_a_process_sees_the_variables_it_is_given_and_its_successor_too() -> Non
             assert seen.value == "GPU-1"
             worker.close()
     assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-1"
+
+
+def test_whoever_calls_hears_which_kernels_are_about_to_be_launched() -> None:
+    with Worker() as worker:
+        assert worker.call(functions.launches, ("a",), 30).value == "done"  # nobody listens
+        heard: list[str] = []
+        told: list[dict[str, object]] = []
+        worker.on_launch = heard.append
+        assert worker.call(functions.launches, ("a", "b", "a"), 30, told.append).value == "done"
+    assert heard == ["a", "b", "a"]
+    assert told == [{"stage": "timing"}]

@@ -7,10 +7,13 @@ import os
 import time
 from pathlib import Path
 
-from kernels.process import report
+from kernels.process import launching, report
 
 JOURNAL = "PLANTED_JOURNAL"
 """Variable that names the file to write to."""
+
+KERNEL = "planted-kernel"
+"""The id of what stands in for a kernel."""
 
 HANGS, CRASHES = 1024, 2048
 FIRST_N = 64
@@ -21,6 +24,7 @@ def work(job_id: str, m: int, n: int) -> None:
     """In the worker process: what a launch would be."""
     write("begin", job_id)
     report("compiling")
+    launching(KERNEL)
     if m == HANGS:
         time.sleep(3600)
     if m == CRASHES:

@@ -146,3 +146,55 @@ def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(EnvironmentLacks, match=r"jobs\.db"):
         Database(f"sqlite:///{folder}").open()
+
+
+def test_jobs_and_launches_of_an_earlier_version_are_read(database_url: str) -> None:
+    """Tables as of the second migration, with a row in each, brought up to date."""
+    from alembic import command
+    from alembic.config import Config
+    from sqlalchemy import create_engine, text
+
+    from app.store.jobs import JobStore
+    from app.store.launches import LaunchFilter, page
+
+    config = Config()
+    config.set_main_option("script_location", "app.store:migrations")
+    database = Database(database_url)
+    engine = create_engine(database.url)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0002")
+        moment = "2026-01-01 00:00:00+00:00" if not database.is_sqlite else "2026-01-01 00:00:00"
+        connection.execute(
+            text(
+                "INSERT INTO jobs (id, kind, status, priority, request, attempts, losses, "
+                "cancel_requested, key_id, request_sha256, created_at) VALUES "
+                f"('{'1' * 32}', 'verification', 'queued', 1, '{{}}', 0, 0, false, '', "
+                f"'{'0' * 64}', '{moment}')"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO job_events (job_id, number, name, data, at) VALUES "
+                f"('{'1' * 32}', 1, 'status', '{{}}', '{moment}')"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO launches (job_id, attempt, key_id, at, gpu, request, outcome, "
+                f"gpu_seconds) VALUES ('{'2' * 32}', 1, '', '{moment}', 'GPU-0', '{{}}', "
+                "'passed', 1.5)"
+            )
+        )
+    engine.dispose()
+    with closing(database):
+        database.open()
+        store = JobStore(database, waiting=5, kept=5)
+        job = store.get("1" * 32)
+        assert (job.status, job.request_id, job.to_dict()["request_id"]) == ("queued", None, None)
+        assert [event.name for event in store.events(job.id)] == ["status"]
+        (launch,) = page(database, LaunchFilter(), limit=5)
+        assert (launch["gpu_seconds"], launch["request_id"], launch["kernels"]) == (1.5, None, None)
+        taken = store.claim("GPU-0")
+        assert taken is not None
+        assert taken.id == job.id
