@@ -28,7 +28,8 @@ router = APIRouter(prefix="/v1/launches", tags=["launches"])
 )
 @needs(Scope.ADMIN)
 async def read(query: Annotated[LaunchQuery, Query()], services: ServicesDep) -> Response:
-    """A line for every launch, the latest first, kept when its job is forgotten."""
+    """A line for every run of a job, the latest first, kept when its job is forgotten: what it
+    launched, for whom, and how it ended."""
     rows = await asyncio.to_thread(
         page, services.database, query.filter(), limit=query.limit, before=query.before
     )
