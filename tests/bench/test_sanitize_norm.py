@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +16,16 @@ import pytest
 from bench.cover import tally
 from bench.gpu_sanitize import TOOLS
 from bench.norm_branches import AXES, MEETINGS, SCOPES, branches_of, clean_plans, scope_of
-from bench.sanitize_norm import PLANTS, SUITE
+from bench.sanitize_norm import PLANTS, SUITE, launch
+from bench.sanitize_suite import ROOM_BYTES
 from kernels.inputs import normal
 from kernels.norm.compile import build_norm, compile_key, headers
 from kernels.norm.numerics import NormFinding, check
 from kernels.norm.reference import expected
+from kernels.norm.ring_launches import small_plan
 from kernels.sources import ARCH
 from solver.device import load_profile
+from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_legality import check_legal
 from tests.kernels.norm_emulator import Emulated
 from tests.kernels.test_norm import placed
@@ -67,6 +75,69 @@ def test_a_planted_race_is_one_and_its_launch_ends_whatever_its_order(
         assert emulated.run(block, plan.grid, plan.threads, plan.smem_bytes, seed) == ""
         check(np, finding, y, expected(np, x, scale, shift, problem), problem.dtype)
     assert finding.wrong
+
+
+@dataclass
+class FakeMemory:
+    """Memory on the host that a fake CuPy gave out, never written where it is 0xAA."""
+
+    host: np.ndarray[Any, Any]
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=self.host.ctypes.data)
+
+
+def fake_cupy(given: list[FakeMemory]) -> Any:
+    """Of CuPy what allocates, copies to the device and has a stream."""
+
+    def empty(size: int, _kind: object) -> FakeMemory:
+        raw = np.full(size + 16, 0xAA, np.uint8)
+        first = -raw.ctypes.data % 16
+        given.append(FakeMemory(raw[first : first + size]))
+        return given[-1]
+
+    def memcpy2d(
+        to: int, to_pitch: int, start: int, pitch: int, width: int, lines: int, _way: int
+    ) -> None:
+        for line in range(lines):
+            ctypes.memmove(to + line * to_pitch, start + line * pitch, width)
+
+    stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
+    runtime = SimpleNamespace(memcpy2D=memcpy2d)
+    cuda = SimpleNamespace(
+        set_allocator=lambda _: None, get_current_stream=lambda: stream, runtime=runtime
+    )
+    return SimpleNamespace(empty=empty, uint8=np.uint8, cuda=cuda)
+
+
+@pytest.mark.parametrize("width", [33, 1024])
+@pytest.mark.parametrize(("short", "unwritten"), [("", ""), ("x", ""), ("scale", ""), ("", "x")])
+def test_a_launch_is_on_memory_that_ends_with_its_arrays_and_is_written_nowhere_else(
+    width: int, short: str, unwritten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[FakeMemory] = []
+    launched: dict[str, int] = {}
+
+    def bound(_plan: object, _function: object, *addresses: int) -> Any:
+        launched.update(zip(("x", "scale", "shift", "y"), addresses, strict=True))
+        return SimpleNamespace(launch=lambda _stream: None)
+
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(given))
+    monkeypatch.setitem(sys.modules, "kernels.norm.launch", SimpleNamespace(NormLaunch=bound))
+    problem = NormProblem(6, width, "bf16", "rms", "silu")
+    plan = small_plan(problem, NormConfig("plain", 4, vector_bytes=2, hold="reload"))
+    launch(plan, None, short, unwritten)
+    rooms, arrays = given[::2], dict(zip(launched, given[1::2], strict=True))
+    assert [room.host.size for room in rooms] == [ROOM_BYTES] * 5
+    for name, array in arrays.items():
+        whole = problem.row_bytes * (6 if name in ("x", "y") else 1)
+        there = 3 * problem.row_bytes if name == short == "x" else whole
+        there = width // 2 * 2 if name == short == "scale" else there
+        assert launched[name] == array.data.ptr + 16
+        assert array.host.size == 16 + there
+        assert (array.host[:16] == 0xAA).all()
+        assert (array.host[16:] == 0xAA).any() == (name in (unwritten, "y"))
 
 
 def test_clean_launches_of_every_scope_take_its_branches_and_all_together_take_all() -> None:
