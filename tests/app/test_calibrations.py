@@ -27,6 +27,7 @@ from kernels.process import Worker
 from solver.calibration.profile import store_profile
 from solver.device import PROFILES_VARIABLE, load_profile, shipped_text
 from solver.errors import InvalidInput
+from solver.model_version import MODEL_VERSION
 from tests.app.conftest import service
 from tests.app.test_verifications import ended, gpu
 from tests.app.turns import turn
@@ -40,7 +41,7 @@ def faster_text() -> str:
     raw = json.loads(shipped_text("h200"))
     raw["models"]["sm90_gemm"]["launch_us"]["value"] = 0.1
     raw["title"] += ", calibrated 2026-11-30"
-    raw["calibration"] = {"model_version": "5", "rows": 200}
+    raw["calibration"] = {"model_version": MODEL_VERSION, "rows": 200}
     return json.dumps(raw)
 
 
