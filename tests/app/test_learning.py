@@ -394,7 +394,8 @@ def test_a_planted_mis_calibration_is_found_by_verifications_and_reported(url: s
         assert drift["advice"] == "warpwright calibrate"
         text = client.get("/metrics").text
         assert "warpwright_drift_found 1.0" in text
-        assert "warpwright_drift_ratio 1.3" in text
+        ratio = next(line for line in text.splitlines() if line.startswith("warpwright_drift_ratio"))
+        assert float(ratio.split()[1]) == pytest.approx(1.3)
 
 
 def test_a_device_that_is_as_its_profile_says_has_not_drifted(url: str) -> None:
