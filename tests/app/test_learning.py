@@ -394,7 +394,9 @@ def test_a_planted_mis_calibration_is_found_by_verifications_and_reported(url: s
         assert drift["advice"] == "warpwright calibrate"
         text = client.get("/metrics").text
         assert "warpwright_drift_found 1.0" in text
-        ratio = next(line for line in text.splitlines() if line.startswith("warpwright_drift_ratio"))
+        ratio = next(
+            line for line in text.splitlines() if line.startswith("warpwright_drift_ratio")
+        )
         assert float(ratio.split()[1]) == pytest.approx(1.3)
 
 
