@@ -197,11 +197,13 @@ class GpuLane:
         if not shared.held():
             raise StoreUnavailable("another service holds the database, or nobody can")
         shared.recover()
-        gpu = self._find_gpu() if shared.store.waiting() else None
-        if gpu is None:
+        waiting = shared.store.waiting()
+        gpu = self._find_gpu() if waiting or self._worker.running else None
+        if gpu is None and self._worker.running:
+            log.warning("the GPU is lost, and its process is ended", extra={"gpu": self.place})
+            self._worker.close()  # what it has of that GPU is of no use when it is back
+        if gpu is None or not waiting:
             self._down = False
-            if self._worker.running and shared.store.waiting():
-                self._worker.close()  # what it has of a GPU that was lost is of no use
             return None
         if not self._start_worker(gpu):
             return None

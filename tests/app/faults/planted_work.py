@@ -34,6 +34,11 @@ def work(job_id: str, m: int, n: int) -> None:
     write("end", job_id)
 
 
+def unreachable() -> None:
+    """In the worker process: what reaching a GPU is whose memory has failed."""
+    raise RuntimeError("CUDA_ERROR_ECC_UNCORRECTABLE")
+
+
 def write(word: str, job_id: str) -> None:
     """A line of the journal, whole or not at all, in the order of time."""
     line = f"{word} {job_id} {os.getpid()} {time.monotonic():.6f}\n"

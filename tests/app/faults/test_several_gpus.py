@@ -25,7 +25,7 @@ from tests.app.conftest import host_has, service
 from tests.app.faults import planted_service, planted_work
 from tests.app.faults.conftest import Bench
 from tests.app.faults.planted import GPUS, run_planted
-from tests.app.faults.planted_work import HANGS
+from tests.app.faults.planted_work import HANGS, unreachable
 from tests.app.faults.running import Running, body
 
 COUNT = 3
@@ -119,6 +119,39 @@ def test_a_gpu_that_is_lost_begins_no_job_and_the_others_do(
     there[1] = False
     later = [bench.submit() for _ in range(3)]
     assert {bench.ended(job).gpu for job in later} == {GPUS[0].uuid}
+
+
+def test_the_process_of_a_gpu_that_is_lost_is_ended_and_a_fresh_one_is_begun_when_it_is_back(
+    bench: Bench, there: dict[int, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.gpu_lane.POLL_S", 0.05)
+    queue = bench.make(find_gpus=[lambda: GPUS[0].uuid if there[0] else None])
+    before = bench.submit()
+    queue.start()
+    bench.ended(before)
+    until(lambda: queue.lanes[0]._worker.running)
+    there[0] = False
+    until(lambda: not queue.lanes[0]._worker.running)
+    there[0] = True
+    after = bench.submit()
+    assert bench.ended(after).status == "passed"
+    assert pids("end")[before.id] != pids("end")[after.id]
+
+
+def test_a_gpu_that_its_process_can_not_reach_costs_no_job_a_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the driver reports it, and CUDA can't have it."""
+    monkeypatch.setattr("app.restarts.FIRST_S", 0.1)
+    queue = bench.make(warm=unreachable)
+    job = bench.submit()
+    queue.start()
+    until(lambda: queue.failures >= 2)
+    kept = bench.store.get(job.id)
+    assert (kept.status, kept.attempts, queue.state) == ("queued", 0, "restarting")
+    queue._shared.warm = dict
+    ended = bench.ended(job)
+    assert (ended.status, ended.attempts, ended.losses) == ("passed", 1, 0)
 
 
 def test_what_another_worker_runs_is_not_taken_for_left_behind(
