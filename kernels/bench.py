@@ -38,6 +38,7 @@ from kernels.verify import require_gpu
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm import CompileKey
 
+COMPILER_NICENESS = 10
 COMPILER_DIED = "the compiler's process died"
 """Why keys have no kernel that were waiting when some compilation killed its process."""
 
@@ -90,7 +91,10 @@ def compile_all(
     failures: dict[str, str] = {}
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(os.cpu_count() or 1, len(keys) * len(builds)))
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    # A service that sweeps or calibrates goes on answering meanwhile: its processes come first.
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=os.nice, initargs=(COMPILER_NICENESS,)
+    ) as pool:
         waiting = {pool.submit(build, key): key for key in keys for build in builds}
         try:
             for future in as_completed(waiting):
