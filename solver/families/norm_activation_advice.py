@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
+
+import numpy as np
 
 from solver.advice import thresholds as given
 from solver.advice.advise import (
@@ -27,10 +28,10 @@ from solver.advice.thresholds import Range
 from solver.device import DeviceProfile
 from solver.errors import InvalidProblem
 from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_crowding import reserved_smem_bytes
+from solver.families.norm_activation_crowding import rows_on_sm
 from solver.families.norm_activation_forecast import Forecast
-from solver.families.norm_activation_legality import registers_for
 from solver.families.norm_activation_raced import ranges
 from solver.families.norm_activation_rivals import (
     BETWEEN,
@@ -41,9 +42,7 @@ from solver.families.norm_activation_rivals import (
     Comparison,
     compare,
 )
-from solver.families.norm_activation_space import legal_configs
 from solver.limits import check_choice, check_integer
-from solver.occupancy import sm_limits
 
 DEFAULT_RIVAL = "like_warps"
 LEAST_WARPS, MOST_WARPS = 4, 64
@@ -95,8 +94,8 @@ def advise_problem(
     if warps_per_sm is not None:
         check_integer("warps_per_sm", warps_per_sm, LEAST_WARPS, MOST_WARPS)
     rates_of(device)  # refuses a device that advice is not for
-    kernel = _like_warps(problem, device, warps_per_sm, rival)
-    by_figures = advise(_figures(problem, kernel, device, cache, warps_per_sm), device)
+    kernel, figures = _like_warps(problem, device, cache, warps_per_sm, rival)
+    by_figures = advise(figures, device)
     if family.NAME not in device.models:
         return NormAdvice(by_figures, kernel, ())
     found = compare(problem, device, cache, warps_per_sm, rival, unseen=unseen)
@@ -160,51 +159,29 @@ def _times(off: Range, value: float) -> Range:
 
 
 def _like_warps(
-    problem: NormProblem, device: DeviceProfile, warps_per_sm: int | None, rival: str
-) -> NormConfig:
-    """The legal kernel without a ring whose resident warps are most; of the rival's kind where one
-    is legal, a strong one before a plain one, which reads rows three times."""
-    wanted = "plain" if rival == "plain" else "strong"
-    likes = [
-        config
-        for config in takewhile(lambda c: not c.has_ring, legal_configs(problem, device))
-        if reserved_smem_bytes(problem, config, warps_per_sm, device) is not None
-    ]
-    return max(likes, key=lambda config: (config.kind == wanted, _warps(problem, config, device)))
-
-
-def _warps(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> int:
-    registers = registers_for(config, family.words_of(problem, config))
-    smem = family.smem_bytes(problem, config)
-    blocks = family.resident_blocks(config, registers, smem, sm_limits(device))
-    return blocks * config.warps
-
-
-def _figures(
-    problem: NormProblem,
-    config: NormConfig,
-    device: DeviceProfile,
-    cache: str,
-    warps_per_sm: int | None,
-) -> KernelFigures:
-    passes, in_flight = 3, None  # how far a plain kernel's loops are unrolled is the compiler's
-    if config.kind == "strong":
-        in_flight = family.vectors_of(problem, config) * config.vector_bytes * family.WARP
+    problem: NormProblem, device: DeviceProfile, cache: str, warps_per_sm: int | None, rival: str
+) -> tuple[NormConfig, KernelFigures]:
+    """The legal kernel without a ring whose resident warps are most, and its figures; of the
+    rival's kind where one is legal, a strong one before a plain one, which reads rows again."""
+    rows = rows_on_sm(problem, device, warps_per_sm)
+    wanted = rows.is_one_of("kind", "plain" if rival == "plain" else "strong")
+    warps = rows.resident * rows.config["consumers"]
+    place = int(np.argmax(np.where(rows.has_ring, 0, warps + MOST_WARPS * wanted)))
+    config = NormConfig.from_columns({name: int(c[place]) for name, c in rows.config.items()})
+    passes, in_flight = family.PLAIN_PASSES[problem.norm], None
+    if config.kind == "strong":  # how far a plain kernel's loops are unrolled is the compiler's
+        in_flight = block.vectors_of(problem, config) * config.vector_bytes * family.WARP
         passes = 1
     fits = problem.storage_bytes <= device.limit("l2_bytes")
-    held = None
-    if warps_per_sm is not None:
-        blocks = warps_per_sm // config.warps
-        held = float(min(blocks * config.warps, _warps(problem, config, device)))
-    return KernelFigures(
+    return config, KernelFigures(
         threads_per_block=config.threads,
-        registers_per_thread=registers_for(config, family.words_of(problem, config)),
-        grid_blocks=family.units_of(problem, config),
+        registers_per_thread=int(rows.registers[place]),
+        grid_blocks=block.units_of(problem, config),
         read_bytes=passes * (problem.rows + 1) * problem.row_bytes,
         written_bytes=problem.rows * problem.row_bytes,
-        smem_per_block_bytes=family.smem_bytes(problem, config),
+        smem_per_block_bytes=int(rows.smem_bytes[place]),
         data_in=L2 if cache == "warm" and fits else MEMORY,
         flops=2.0 * problem.fmas,
         bytes_in_flight_per_warp=in_flight,
-        resident_warps=held,
+        resident_warps=None if warps_per_sm is None else float(warps[place]),
     )

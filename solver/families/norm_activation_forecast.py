@@ -10,9 +10,8 @@ import numpy as np
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_columns import legal_rows
 from solver.families.norm_activation_cost import priced
-from solver.families.norm_activation_crowding import crowded_rows
+from solver.families.norm_activation_crowding import rows_on_sm
 from solver.families.norm_activation_verdict import fastest_by_kind
 from solver.pick import price
 from solver.units import us_from_ticks
@@ -42,10 +41,7 @@ def forecasts(
     ``warps_per_sm``: of each, so many warps fit on an SM; None: as many as do. Raises Unsupported
     for a device without the model's constants.
     """
-    if warps_per_sm is None:
-        rows = legal_rows(problem, device)
-    else:
-        rows = crowded_rows(problem, device, warps_per_sm)
+    rows = rows_on_sm(problem, device, warps_per_sm)
     table = priced(problem, device, rows, cache == "cold")
     best = fastest_by_kind(table)
     works = np.array(list(best.values()), dtype=np.int64)

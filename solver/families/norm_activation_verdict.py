@@ -9,8 +9,8 @@ import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig
-from solver.families.norm_activation_columns import FIELDS
+from solver.families import norm_activation_block as block
+from solver.families.norm_activation import FIELDS, NormConfig
 from solver.occupancy import sm_limits
 from solver.pick import price, row_values
 from solver.table import Table
@@ -52,7 +52,7 @@ def verdict(table: Table, work: int, device: DeviceProfile) -> dict[str, Any]:
         "depth": config.depth if config.has_ring else None,
         "chunk_bytes": config.chunk_bytes if config.has_ring else None,
         "barrier": config.barrier if config.has_ring else None,
-        "resident_blocks": family.resident_blocks(
+        "resident_blocks": block.resident_blocks(
             config,
             int(table.kernels.registers[work]),
             int(table.kernels.smem_bytes[work]),

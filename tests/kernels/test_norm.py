@@ -32,8 +32,8 @@ from kernels.norm.plan import ARGUMENTS, NormPlan, plan_norm
 from kernels.norm.reference import Expected, activation, coefficients, expected
 from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidInput
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormConfig, NormProblem
-from solver.families.norm_activation_columns import launch_registers
 from solver.families.norm_activation_space import legal_configs
 from tests.kernels.norm_emulator import Emulated
 
@@ -129,7 +129,7 @@ def test_legal_kernels_compile_without_spills_to_what_plan_and_model_count(name:
         plan = plan_norm(problem, config, kernel, device, device.limit("sms"))
         assert plan.resident_blocks >= config.blocks_per_sm or plan.smem_bytes > 40_000
         assert plan.smem_bytes <= device.limit("smem_per_block_bytes")
-        counted = launch_registers(problem, config, device.limit("registers_per_sm"))
+        counted = block.launch_registers(problem, config, device.limit("registers_per_sm"))
         off.append(abs(counted / kernel.registers - 1))
     assert np.mean(off) < 0.15
 

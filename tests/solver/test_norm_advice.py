@@ -12,6 +12,7 @@ from solver.device import load_profile
 from solver.errors import InvalidInput, InvalidProblem, Unsupported
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormProblem
 from solver.families.norm_activation_advice import advise_problem, verdict_of
+from solver.families.norm_activation_columns import norm_rows
 from solver.families.norm_activation_forecast import forecasts
 from solver.families.norm_activation_raced import ranges
 from solver.families.norm_activation_rivals import RIVALS
@@ -66,6 +67,21 @@ def test_a_row_that_no_team_holds_is_a_plain_kernels_and_undecided() -> None:
     assert advice.verdict == "undecided"
     assert "bytes_in_flight_per_warp" in advice.missing
     assert advice.figures.read_bytes == 3 * 2049 * 65535 * 2
+
+
+def test_a_plain_kernel_reads_its_rows_once_less_where_there_is_no_mean() -> None:
+    advice = advise_problem(NormProblem(2048, 65535, "bf16", "rms"), H200).advice
+    assert advice.figures.read_bytes == 2 * 2049 * 65535 * 2
+
+
+def test_figures_count_the_registers_and_warps_that_the_model_counts() -> None:
+    problem = NormProblem(65536, 4096)
+    for warps in (None, 8):
+        found = advise_problem(problem, H200, warps_per_sm=warps)
+        rows = norm_rows(problem, [found.config], H200)
+        assert found.advice.figures.registers_per_thread == rows.registers[0]
+        resident = found.advice.figures.resident_warps
+        assert resident == (None if warps is None else 8)
 
 
 @pytest.mark.parametrize("norm", NORMS)
