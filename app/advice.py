@@ -45,7 +45,7 @@ def work_of(request: AdviseRequest, host_device: str) -> Work:
     for name in ("rows", "width"):
         if name not in request.model_fields_set:
             raise InvalidInput(name, f"is required with op {request.op}")
-    problem = NormProblem(**{name: getattr(request, name) for name in PROBLEM})
+    problem = NormProblem.asked(**{name: getattr(request, name) for name in PROBLEM})
     return by_problem, (problem, request.cache, request.warps_per_sm, request.rival, device)
 
 

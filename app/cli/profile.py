@@ -93,7 +93,7 @@ def _problem_of(arguments: argparse.Namespace) -> NormProblem:
     for name in ("rows", "width"):
         if given[name] is None:
             raise InvalidInput(name, f"is required with op {NORM}")
-    return NormProblem(**{name: value for name, value in given.items() if value is not None})
+    return NormProblem.asked(**{name: value for name, value in given.items() if value is not None})
 
 
 def _show(console: Console, kernels: Sequence[Body]) -> None:

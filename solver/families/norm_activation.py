@@ -63,6 +63,12 @@ threads are launched with 128."""
 SPLIT_LAUNCH_REGISTERS = 128
 
 
+def check_rows(rows: int) -> None:
+    """Raise InvalidProblem unless there is something to launch: a kernel takes no rows, a question
+    has some."""
+    check_integer("rows", rows, 1, MAX_ROWS, error=InvalidProblem)
+
+
 @dataclass(frozen=True, slots=True)
 class NormProblem:
     """y = activation(normalised(x)·scale + shift) of ``rows`` rows of ``width`` elements.
@@ -101,6 +107,12 @@ class NormProblem:
             raise InvalidProblem(
                 "rows", f"rows*width must be at most 2^40, got {self.rows * self.width}"
             )
+
+    @classmethod
+    def asked(cls, rows: int, **members: Any) -> NormProblem:
+        """The problem of a question, which has rows. Raises InvalidProblem as the class does."""
+        check_rows(rows)
+        return cls(rows, **members)
 
     @property
     def element_bytes(self) -> int:

@@ -26,7 +26,6 @@ from solver.advice.finding import Reason
 from solver.advice.rates import rates_of
 from solver.advice.thresholds import Range
 from solver.device import DeviceProfile
-from solver.errors import InvalidProblem
 from solver.families import norm_activation as family
 from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
@@ -88,8 +87,7 @@ def advise_problem(
     raced. Raises InvalidProblem for no rows, InvalidInput for fewer warps than any kernel has,
     Unsupported for a device that advice is not for.
     """
-    if problem.rows == 0:
-        raise InvalidProblem("rows", "must be at least 1: no rows are no launch")
+    family.check_rows(problem.rows)
     check_choice("rival", rival, tuple(RIVALS))
     if warps_per_sm is not None:
         check_integer("warps_per_sm", warps_per_sm, LEAST_WARPS, MOST_WARPS)

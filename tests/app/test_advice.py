@@ -98,7 +98,7 @@ def test_a_launch_of_an_export_is_advised_on(client: TestClient, page: Any, note
         ({**KERNEL, "cache": "cold"}, "cache", "does not go with figures"),
         ({"op": "gemm", "rows": 1, "width": 1}, "op", "must be one of norm_activation"),
         ({"op": "norm_activation", "rows": 1}, "width", "is required"),
-        ({**PROBLEM, "rows": 0}, "rows", "must be at least 1"),
+        ({**PROBLEM, "rows": 0}, "rows", "must be between 1 and 2147483647, got 0"),
         ({**PROBLEM, "width": 2**20}, "width", "must be between 1 and 65536"),
         ({**PROBLEM, "degree": 3}, "degree", "0 unless activation is poly"),
         ({**PROBLEM, "cache": "hot"}, "cache", "must be one of cold, warm"),

@@ -96,7 +96,7 @@ def test_every_transformation_has_its_arithmetic(norm: str, activation: str) -> 
 
 
 def test_no_rows_and_other_vendors_are_refused() -> None:
-    with pytest.raises(InvalidProblem, match="rows: must be at least 1"):
+    with pytest.raises(InvalidProblem, match="rows: must be between 1 and"):
         advise_problem(NormProblem(0, 8), H200, "cold")
     with pytest.raises(Unsupported, match="device"):
         advise_problem(NormProblem(8, 8), load_profile("mi300x"), "cold")

@@ -22,22 +22,19 @@ from app.problem_documents import NO_FAMILY, NO_GPU, NOT_FOUND, QUEUE_FULL, QUOT
 from app.quota import check_quota
 from app.schemas.norm_questions import NormVerificationRequest
 from app.schemas.ops import AnyVerification
-from app.schemas.questions import RACED_MAX, VerificationRequest
+from app.schemas.questions import VerificationRequest
 from app.schemas.service import AnyVerificationJob, VerificationPage
 from app.services import Services
 from app.store.jobs import question_sha256
 from app.timeline import timeline_svg
 from app.verification import KIND, request_of
+from app.verification_input import check_asked
 from kernels.norm.verify import NormVerificationRequest as NormVerification
 from kernels.norm.verify import require_norm_gpu
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest as Verification
 from kernels.verify import require_gpu
 from solver.config import Config
-from solver.device import load_profile
-from solver.errors import IllegalConfig, InvalidInput
-from solver.families import sm90_gemm_legality as legality
-from solver.limits import check_integer
 from solver.problem import Problem
 from solver.question import Question
 from solver.report import problem_words
@@ -81,9 +78,7 @@ async def submit(
     earlier = await run_in_threadpool(services.jobs.repeated, owner, idempotency_key, sha256)
     if earlier is not None:
         return VERIFICATION.answer(earlier, 200)
-    asked.problem()  # one that is none costs no quota
-    if isinstance(asked, VerificationRequest):
-        _check_race(asked)
+    await run_in_threadpool(check_asked, asked, services.host.device)  # before it costs quota
     await run_in_threadpool(check_quota, caller, services.database, services.metrics)
     if isinstance(asked, VerificationRequest):
         request: Verification | NormVerification = await _of_product(asked, services)
@@ -112,12 +107,6 @@ def _identity(asked: VerificationRequest | NormVerificationRequest) -> dict[str,
     return asked.model_dump(exclude=unset)
 
 
-def _check_race(asked: VerificationRequest) -> None:
-    check_integer("top_k", asked.top_k, 1, RACED_MAX)
-    if asked.top_k > 1 and (asked.config is not None or asked.against):
-        raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
-
-
 async def _of_product(asked: VerificationRequest, services: Services) -> Verification:
     problem = asked.problem()
     gpu, device = await run_in_threadpool(require_gpu)
@@ -139,7 +128,7 @@ async def _of_product(asked: VerificationRequest, services: Services) -> Verific
         config,
         predicted_us,
         protocol=VERIFY.with_cache(asked.cache),
-        against=_others(asked, problem, device),
+        against=tuple(other.config() for other in asked.against),
         trace=asked.trace,
         alternatives=tuple(alternatives),
         picked=asked.config is None,
@@ -182,17 +171,6 @@ def trace_picture(verification_id: str, services: ServicesDep, caller: CallerDep
         raise NotFound(f"verification {job.id} is {job.status} and has no trace")
     problem = Problem(**job.request["problem"])
     return SvgResponse(timeline_svg(trace, problem_words(problem)))
-
-
-def _others(body: VerificationRequest, problem: Problem, device: str) -> tuple[Config, ...]:
-    """The configurations to time against. Raises InvalidInput with an illegal one's path."""
-    others = tuple(other.config() for other in body.against)
-    for place, other in enumerate(others):
-        try:
-            legality.check(other, problem, load_profile(device))
-        except IllegalConfig as error:
-            raise InvalidInput(f"against.{place}.{error.field}", error.message) from None
-    return others
 
 
 add_job_routes(router, VERIFICATION)
