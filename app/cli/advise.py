@@ -24,13 +24,13 @@ from app.cli.session import OK, Session
 from app.host import detect_host
 from app.schemas.advice import OPS, AdviseRequest
 from app.schemas.faults import describe
+from solver.advice.advise import SOURCES
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
 from solver.families.norm_activation_advice import DEFAULT_RIVAL
 from solver.families.norm_activation_rivals import RIVALS
 
-SOURCES = {"figures": "its figures", "model": "the model", "races": "races beside it"}
 VERDICTS = {
     "specialise": "divide the warps",
     "no": "don't divide the warps",

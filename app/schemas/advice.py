@@ -172,7 +172,7 @@ class ReasonShape(Shape):
         "short_kernel",
         "served_by_l2",
         "small_gain",
-        "slower_by_model",
+        "slower",
         "used_up",
         "does_not_wait",
         "latency_hidden",

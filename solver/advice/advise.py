@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +25,12 @@ Source = Literal["figures", "model", "races"]
 BY_FIGURES: Source = "figures"
 BY_MODEL: Source = "model"
 BY_RACES: Source = "races"
+SOURCES: Mapping[Source, str] = {
+    BY_FIGURES: "its figures",
+    BY_MODEL: "the model",
+    BY_RACES: "races beside it",
+}
+"""What an answer is by, in words."""
 ALTERNATIVE = (
     "asynchronous copies several chunks ahead, into a ring that like warps fill themselves: "
     "cp.async, or bulk copies from sm_90 on. On one H200 it came within 10 % of what divided warps "

@@ -15,6 +15,7 @@ import numpy as np
 from solver.advice import thresholds as given
 from solver.advice.advise import (
     AGAINST,
+    SOURCES,
     SPECIALISE,
     UNDECIDED,
     Advice,
@@ -121,7 +122,7 @@ def _by_forecasts(
     reasons = [each for each in by_figures.reasons if each.reason in VETOES]
     said = AGAINST if found.gain is None else verdict_of(found.gain, off[rival])
     if said == AGAINST:
-        reasons.append(Reason("slower_by_model", _words(found)))
+        reasons.append(Reason("slower", _words(found)))
     if reasons:
         reasons += [each for each in by_figures.reasons if each not in reasons]
         said = AGAINST
@@ -146,7 +147,7 @@ def _words(found: Comparison) -> str:
     if found.divided is None:
         return "No kernel of divided warps is legal here."
     return (
-        f"By the {found.source} the best kernel of divided warps takes "
+        f"By {SOURCES[found.source]} the best kernel of divided warps takes "
         f"{found.divided.time_us:.4g} us, the best {found.rival.config.kind} one "
         f"{found.rival.time_us:.4g}."
     )

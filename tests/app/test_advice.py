@@ -43,7 +43,7 @@ def asked(client: TestClient, **body: Any) -> AdviseAnswer:
 def test_a_problem_is_answered_by_races_beside_it_or_by_the_model(client: TestClient) -> None:
     answer = asked(client, **PROBLEM)
     assert (answer.verdict, answer.source, answer.device.name) == ("no", "races", "h200")
-    assert [reason.reason for reason in answer.reasons] == ["slower_by_model", "latency_hidden"]
+    assert [reason.reason for reason in answer.reasons] == ["slower", "latency_hidden"]
     assert [each.kind for each in answer.kernels] == ["plain", "strong", "ring", "specialised"]
     starved = asked(client, **PROBLEM, warps_per_sm=8)
     assert starved.source == "model"

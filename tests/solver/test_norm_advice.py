@@ -132,7 +132,7 @@ def test_forecasts_decide_where_a_device_has_constants(
     assert advice.gain.high == pytest.approx(gain * off.high)
     assert found.config.kind in RIVALS[rival]
     said = {reason.reason for reason in advice.reasons}
-    assert ("slower_by_model" in said) == (advice.verdict == "no")
+    assert ("slower" in said) == (advice.verdict == "no")
     assert advice.missing == (("verification",) if advice.verdict == "undecided" else ())
 
 
