@@ -219,6 +219,9 @@ class AdviseAnswer(Shape):
     """Whether to divide a kernel's warps."""
 
     problem: dict[str, Any] | None = Field(description="of `op`; else null")
+    cache: str | None = Field(description="of `op`, as asked: where x is")
+    warps_per_sm: int | None = Field(description="of `op`, as asked: null, too, where all that fit")
+    rival: str | None = Field(description="of `op`, as asked: what divided warps are held against")
     config: dict[str, Any] | None = Field(description="the kernel of `op` that figures are of")
     kernels: list[ForecastShape] = Field(
         description="of `op`: the fastest kernel of each kind, by races beside it or by the model; "

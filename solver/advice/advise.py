@@ -137,10 +137,10 @@ def _others(s: Situation, present: Range, gain: Range | None) -> tuple[list[Reas
         whole = s.figures.time_us is not None or s.compute_us is not None
         if whole and present.high <= given.SHORT.value:
             words = (
-                f"Its stages take at most {present.high:.3g} us: most of a launch is what it pays "
+                f"Its stages take at most {present.high:.3g} µs: most of a launch is what it pays "
                 "once, undivided."
                 if s.figures.time_us is None
-                else f"The launch takes {present.high:.3g} us, and pays some of it once, undivided."
+                else f"The launch takes {present.high:.3g} µs, and pays some of it once, undivided."
             )
             reasons.append(Reason("short_kernel", words))
         elif present.low <= given.SHORT.value:

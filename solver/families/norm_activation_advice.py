@@ -148,7 +148,7 @@ def _words(found: Comparison) -> str:
         return "No kernel of divided warps is legal here."
     return (
         f"By {SOURCES[found.source]} the best kernel of divided warps takes "
-        f"{found.divided.time_us:.4g} us, the best {found.rival.config.kind} one "
+        f"{found.divided.time_us:.4g} µs, the best {found.rival.config.kind} one "
         f"{found.rival.time_us:.4g}."
     )
 
