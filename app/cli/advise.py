@@ -30,8 +30,8 @@ from solver.advice.advise import SOURCES
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import DEFAULT_RIVAL, MEASURE
-from solver.families.norm_activation_rivals import RIVALS
+from solver.families.norm_activation_advice import MEASURE
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, RIVALS
 
 VERDICTS = {
     "specialise": "divide the warps",

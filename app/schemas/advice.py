@@ -7,14 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from app.schemas.limits import Name, between, one_of
+from app.schemas.norm_answers import Kind
 from app.schemas.parts import Shape
 from app.schemas.questions import Cache, Device, Request
-from solver.advice.advise import Source
+from solver.advice.advise import Source, Verdict
 from solver.advice.figures import INTEGERS, NUMBERS, SOURCES
 from solver.advice.ncu import MAX_CHARS
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import DEFAULT_RIVAL, LEAST_WARPS, MOST_WARPS
-from solver.families.norm_activation_rivals import RIVALS
+from solver.families.norm_activation_advice import LEAST_WARPS, MOST_WARPS
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, RIVALS
 
 
 def _whole(name: str, words: str, *default: Any) -> Any:
@@ -200,7 +201,7 @@ class AlternativeShape(Shape):
 
 
 class ForecastShape(Shape):
-    kind: Literal["plain", "strong", "ring", "specialised"]
+    kind: Kind
     time_us: float
     config: dict[str, Any]
 
@@ -229,7 +230,7 @@ class AdviseAnswer(Shape):
     )
     launch: LaunchShape | None = Field(description="of `ncu_csv`; else null")
     notes: list[str] = Field(description="what had to be taken for something else")
-    verdict: Literal["specialise", "no", "undecided"]
+    verdict: Verdict
     source: Source = Field(description="what the answer is by")
     steps: list[StepShape]
     reasons: list[ReasonShape] = Field(description="all that speak against it")

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.statistics import Interval, RatioInterval, Timing, ratio_interval, tail_ratio
 from solver.advice.thresholds import TIE
 from solver.families.norm_activation import NormConfig
-from solver.families.norm_activation_rivals import DIVIDED, RIVALS
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, DIVIDED, RIVALS
 
 TOLERANCE = TIE.value
 """A pick may take so much longer than the strong kernel, as a fraction: closer than that two
@@ -18,7 +18,7 @@ kernels are a tie."""
 VERIFIED, STRONG = "verified", "strong"
 
 
-LIKE = RIVALS["like_warps"]
+LIKE = RIVALS[DEFAULT_RIVAL]
 """The kinds of like warps: the fastest of them is what dividing the warps must beat."""
 
 

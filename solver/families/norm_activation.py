@@ -7,14 +7,12 @@ What a problem and a configuration are. The CUDA sources are ``kernels/cuda/norm
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import numpy as np
-
 from solver.config import packed
-from solver.elementwise import is_any, smallest
+from solver.elementwise import smallest
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.limits import check_choice, check_integer
 from solver.occupancy import REGISTERS_MAX
@@ -297,29 +295,3 @@ _CODE_BITS = {
     "blocks_per_sm": 6,
     "register_split": 1,
 }
-
-
-class NormColumns(Fields):
-    """R configurations: each field an integer array [R], words by their place in WORDS."""
-
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        self._columns = columns
-
-    def __getattr__(self, field: str) -> Any:
-        return self._columns[field]
-
-    def is_one_of(self, field: str, *words: str) -> Any:
-        """Whether a field is one of these words. Shape [R]."""
-        return is_any(self._columns[field], [WORDS[field].index(word) for word in words])
-
-
-def columns_of(configs: Sequence[NormConfig]) -> dict[str, Any]:
-    """Configurations as integer columns of shape [R], words by their place in WORDS."""
-    columns = {}
-    for name in FIELDS:
-        values = [getattr(config, name) for config in configs]
-        if name in WORDS:
-            places = {word: place for place, word in enumerate(WORDS[name])}
-            values = [places[word] for word in values]
-        columns[name] = np.array(values, dtype=np.int64)
-    return columns

@@ -36,6 +36,7 @@ from solver.families.norm_activation_raced import ranges
 from solver.families.norm_activation_rivals import (
     BETWEEN,
     BEYOND,
+    DEFAULT_RIVAL,
     MODEL,
     RIVALS,
     Basis,
@@ -44,7 +45,6 @@ from solver.families.norm_activation_rivals import (
 )
 from solver.limits import check_choice, check_integer
 
-DEFAULT_RIVAL = "like_warps"
 LEAST_WARPS, MOST_WARPS = 4, 64
 """What may fit on an SM: no kernel of like warps has fewer, no SM holds more."""
 GRID = "the fitted problems of the grid measured on one H200, 2026-11-30"

@@ -14,8 +14,9 @@ import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import norm_activation_block as block
-from solver.families.norm_activation import NormColumns, NormConfig, NormProblem, columns_of
-from solver.families.norm_activation_space import Columns, legal_columns
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_fields import Columns, NormColumns, columns_of
+from solver.families.norm_activation_space import legal_columns
 from solver.occupancy import sm_limits
 from solver.recurrence import Ticks
 

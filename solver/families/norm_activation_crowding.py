@@ -15,8 +15,9 @@ import numpy as np
 from solver.device import DeviceProfile
 from solver.elementwise import largest, where
 from solver.families import norm_activation_block as block
-from solver.families.norm_activation import Fields, NormColumns, NormConfig, NormProblem
+from solver.families.norm_activation import Fields, NormConfig, NormProblem
 from solver.families.norm_activation_columns import NormRows, legal_rows
+from solver.families.norm_activation_fields import NormColumns
 
 
 def working_warps(config: Fields) -> Any:

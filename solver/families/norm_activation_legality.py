@@ -18,7 +18,8 @@ from solver.elementwise import implied, is_any, where
 from solver.errors import IllegalConfig
 from solver.families import norm_activation as family
 from solver.families import norm_activation_block as block
-from solver.families.norm_activation import Fields, NormColumns, NormConfig, NormProblem
+from solver.families.norm_activation import Fields, NormConfig, NormProblem
+from solver.families.norm_activation_fields import NormColumns
 from solver.limits import check_choice, check_integer
 
 NAMED_BARRIERS_MAX = 15

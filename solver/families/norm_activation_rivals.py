@@ -19,6 +19,12 @@ RIVALS = {
     "plain": ("plain",),
 }
 """What divided warps are held against: the kinds whose fastest it is."""
+DEFAULT_RIVAL = "like_warps"
+RIVAL_WORDS = {
+    "like_warps": "the fastest of like warps, a ring of theirs included",
+    "strong": "the fastest strong kernel, without a ring",
+    "plain": "the fastest plain kernel",
+}
 DIVIDED = "specialised"
 Basis = Literal["between", "beyond", "model"]
 BETWEEN: Basis = "between"

@@ -5,26 +5,18 @@ What is legal depends on a row's bytes and an element's alone, so that problems 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import (
-    FIELDS,
-    NormColumns,
-    NormConfig,
-    NormProblem,
-    columns_of,
-)
+from solver.families.norm_activation import FIELDS, NormConfig, NormProblem
 from solver.families.norm_activation_block import chunking
+from solver.families.norm_activation_fields import Columns, NormColumns, columns_of
 from solver.families.norm_activation_legality import are_legal
-
-Columns = Mapping[str, Any]
 
 DEPTHS = (2, 3, 4, 6)
 CHUNKS = tuple(1 << n for n in range(11, 16))  # 2 KiB to 32 KiB

@@ -13,12 +13,8 @@ from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import norm_activation as family
 from solver.families import norm_activation_block as block
-from solver.families.norm_activation import (
-    NormColumns,
-    NormConfig,
-    NormProblem,
-    columns_of,
-)
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_fields import NormColumns, columns_of
 from solver.families.norm_activation_legality import (
     are_legal,
     check_legal,
