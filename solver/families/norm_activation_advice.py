@@ -52,7 +52,8 @@ _RANGE = f"measured over predicted gain of eight in ten of {GRID}"
 _RACES = "the model's times over what it was off by in races of"
 RESTS_ON: dict[Basis, str] = {
     MODEL: f"the family's model; {_RANGE}",
-    BETWEEN: f"{_RACES} less and of more arithmetic; {_RANGE} that have such beside them",
+    BETWEEN: f"{_RACES} as much arithmetic, or of less and of more; {_RANGE} that have the latter "
+    "beside them",
     BEYOND: f"{_RACES} other degrees, all more or all less; {_RANGE} that have such beside them",
 }
 MEASURE = "verification"

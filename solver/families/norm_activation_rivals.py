@@ -75,9 +75,7 @@ def compare(
     whatever was raced; ``unseen`` as ``corrected`` has it. Raises Unsupported for a device without
     the model's constants.
     """
-    if raced and (
-        times := corrected(problem, device, cache == "cold", warps_per_sm, unseen=unseen)
-    ):
+    if raced and (times := corrected(problem, device, warps_per_sm, unseen=unseen)):
         kinds = _kinds(times)
         beside = _fastest(kinds, rival)
         if beside is not None and DIVIDED in kinds:

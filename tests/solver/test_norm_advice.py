@@ -170,7 +170,9 @@ def test_races_are_beside_problems_of_their_shape_alone() -> None:
     for source, problems in cases.items():
         for problem in problems:
             assert advise_problem(problem, MODELLED).advice.source == source, problem
-    assert advise_problem(POLY, MODELLED, "warm").advice.source == "model"
+    assert advise_problem(POLY, MODELLED, "warm").advice.source == "races"  # outgrows the L2
+    small = replace(POLY, rows=4096)
+    assert advise_problem(small, MODELLED, "warm").advice.source == "model"
     assert advise_problem(POLY, MODELLED, warps_per_sm=12).advice.source == "model"
     assert advise_problem(POLY, invented("h100_sxm")).advice.source == "model"
 

@@ -32,13 +32,13 @@ def test_a_raced_problem_is_told_what_was_measured_whatever_the_model(
     device: DeviceProfile,
 ) -> None:
     race = next(each for each in recorded() if each.problem == POLY and each.warps_per_sm == 16)
-    found = raced.corrected(POLY, device, True, 16)
+    found = raced.corrected(POLY, device, 16)
     assert found is not None
     assert found.between
     told = dict(zip(found.configs, found.time_us.tolist(), strict=True))
     for config, measured_us in zip(race.configs, race.measured_us.tolist(), strict=True):
         assert told[config] == pytest.approx(measured_us, rel=1e-5)
-    half = raced.corrected(replace(POLY, rows=POLY.rows // 2), device, True, 16)
+    half = raced.corrected(replace(POLY, rows=POLY.rows // 2), device, 16)
     assert half is not None
     assert half.time_us == pytest.approx(found.time_us / 2, rel=0.1)
 
@@ -53,7 +53,7 @@ def test_between_races_errors_go_in_a_straight_line_over_the_logarithm_of_arithm
     )
     off = []
     for problem in (*ends, middle):
-        found = raced.corrected(problem, H200, True, None)
+        found = raced.corrected(problem, H200, None)
         assert found is not None
         told = float(found.time_us[found.configs.index(config)])
         off.append(np.log(told / predicted_us(problem, config, H200)))
@@ -63,13 +63,13 @@ def test_between_races_errors_go_in_a_straight_line_over_the_logarithm_of_arithm
 
 
 def test_unseen_knows_nothing_of_the_problems_own_race() -> None:
-    seen = raced.corrected(POLY, H200, True, None)
-    unseen = raced.corrected(POLY, H200, True, None, unseen=True)
+    seen = raced.corrected(POLY, H200, None)
+    unseen = raced.corrected(POLY, H200, None, unseen=True)
     assert seen is not None
     assert unseen is not None
     assert seen.time_us[:5].tolist() != unseen.time_us[:5].tolist()
     lowest = replace(POLY, degree=0)
-    first = raced.corrected(lowest, H200, True, None, unseen=True)
+    first = raced.corrected(lowest, H200, None, unseen=True)
     assert first is not None
     assert not first.between
 
