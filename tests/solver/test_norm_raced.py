@@ -11,10 +11,13 @@ import pytest
 
 from app.recorded import results_folder
 from bench import norm_races
+from solver.advice.advise import CAVEAT
+from solver.advice.thresholds import TIE
 from solver.device import DeviceProfile, load_profile
 from solver.families import norm_activation_raced as raced
 from solver.families.norm_activation import NormProblem
 from solver.families.norm_activation_cost import predicted_us
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, DIVIDED, RIVALS
 from solver.norm_record import NormRace, races_of
 from tests.norm_profiles import invented
 
@@ -94,3 +97,24 @@ def test_the_ranges_that_ship_are_those_of_races_model_and_constants_as_they_are
             (each.low, each.expected, each.high) for each in raced.ranges(basis).values()
         ):
             assert 0.5 < low <= middle <= high
+
+
+def test_what_advice_says_was_measured_is_what_the_record_has() -> None:
+    def least_us(race: NormRace, *kinds: str) -> float:
+        return float(race.measured_us[np.isin(race.kinds, kinds)].min())
+
+    races = recorded()
+    gains = np.array(
+        [least_us(race, *RIVALS[DEFAULT_RIVAL]) / least_us(race, DIVIDED) for race in races]
+    )
+    natural = np.array([race.warps_per_sm is None for race in races])
+    won = gains > 1 + TIE.value
+    least, most = (100 * (at(gains[won & natural]) - 1) for at in (np.min, np.max))
+    for words in (
+        f"over {len(races)} problems",
+        f"{1 / gains.max():.2f} to {1 / gains.min():.2f} times the time",
+        f"({np.median(1 / gains):.2f} times in the median)",
+        f"won {(won & natural).sum()} of {natural.sum()} problems, by {least:.0f} to {most:.0f} %",
+        f"{(won & ~natural).sum()} of {(~natural).sum()}, by up to {100 * gains.max() - 100:.0f} %",
+    ):
+        assert words in CAVEAT
