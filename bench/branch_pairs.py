@@ -6,7 +6,6 @@ Small problems on few SMs: a launch on four CTAs walks many units of work withou
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -14,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from bench.branches import Pair, branches_of
+from bench.cover import cover, tally
 from solver.config import Config
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig
@@ -95,21 +95,10 @@ def chosen_keys(device: DeviceProfile) -> tuple[CompileKey, ...]:
     """
     legal = list(legal_keys(device))
     random.Random(1).shuffle(legal)  # or ties would all go to the first tile
-    chosen = [legal[index] for index in _cover([_meetings(key) for key in legal])]
+    chosen = [legal[index] for index in cover([_meetings(key) for key in legal])]
     if len(chosen) > KEYS_MAX:
         raise ValueError(f"{len(chosen)} keys are needed, {KEYS_MAX} are allowed")
     return tuple(chosen)
-
-
-def _cover(offers: Sequence[set[Any]]) -> list[int]:
-    """Few of these sets that hold between them what all do, each adding most of what is left."""
-    wanted = set().union(*offers)
-    chosen = []
-    while wanted:
-        best = max(range(len(offers)), key=lambda index: len(offers[index] & wanted))
-        chosen.append(best)
-        wanted -= offers[best]
-    return chosen
 
 
 @dataclass(frozen=True)
@@ -295,12 +284,9 @@ def pairs(count: int, seed: int, device: DeviceProfile) -> list[Pair]:
 
 def covering(among: Sequence[Pair]) -> list[Pair]:
     """Few of these pairs that take every branch that all of them take."""
-    return [among[index] for index in _cover([set(branches_of(p).items()) for p in among])]
+    return [among[index] for index in cover([set(branches_of(p).items()) for p in among])]
 
 
 def counted(among: Iterable[Pair]) -> dict[str, int]:
     """How many of these pairs take each branch, as ``axis=value``, sorted."""
-    counts = Counter(
-        f"{axis}={value}" for taken in among for axis, value in branches_of(taken).items()
-    )
-    return dict(sorted(counts.items()))
+    return tally(map(branches_of, among))

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from bench.norm_branches import SCOPES
+from bench.sanitize_suite import ALL, label
 from kernels.norm.compile import source_hash as norm_hash
 from kernels.sources import ARCH
 from kernels.table import table_keys
@@ -20,7 +22,8 @@ SCRIPTS = {
     "hangs": "hangs",
 }
 NAMES = tuple(SCRIPTS)
-WHERE_MADE = ("long_k",)  # shown where there is a record of it
+WHERE_MADE = ("long_k", "sanitizer_norm")  # shown where there is a record of it
+SANITIZERS = ("sanitizer", "sanitizer_norm")
 
 
 def read_evidence(folder: Path) -> dict[str, dict[str, Any]]:
@@ -34,7 +37,7 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
     ``bench protocol`` says.
 
     Raises SystemExit where a record is of other kernel sources than the others or was cut short;
-    the sanitizers' alone may be older, and then counts for nothing.
+    the sanitizers' alone may be older, and then count for nothing.
     """
     title = "## The kernel, checked"
     launched = [name for name in NAMES if name in evidence and name != "sanitizer"]
@@ -43,14 +46,14 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
     first = evidence[launched[0]]
     sources = first["source_hash"]
     for name, record in evidence.items():
-        if name != "sanitizer" and record["source_hash"] != sources:
+        if name not in SANITIZERS and record["source_hash"] != sources:
             raise SystemExit(f"{name}.json is of other kernel sources than {launched[0]}.json")
         if not record.get("complete", True):
             raise SystemExit(f"{name}.json was cut short")
     copies = {
         record["copy_hash"]
         for name, record in evidence.items()
-        if name != "sanitizer" and "copy_hash" in record
+        if name not in SANITIZERS and "copy_hash" in record
     }
     if len(copies) > 1:
         raise SystemExit("the records are of different kernels/cuda/copy.cu")
@@ -72,6 +75,8 @@ def evidence_part(evidence: dict[str, dict[str, Any]], protocol: dict[str, Any] 
         parts.append(_sanitizer(evidence["sanitizer"], sources, copies))
     else:
         parts.append("compute-sanitizer: not run.")
+    if "sanitizer_norm" in evidence:
+        parts.append(_norm_sanitizer(evidence["sanitizer_norm"]))
     return "\n\n".join(parts)
 
 
@@ -190,17 +195,44 @@ def _sanitizer(record: dict[str, Any], sources: str, copies: Collection[str]) ->
         f"compute-sanitizer over {record.get('launches', 0)} launches that take every branch; a "
         "tool counts for the kinds of fault that it reported when planted.",
         "",
+        *_sanitizer_table(record),
+    ]
+    return "\n".join(lines)
+
+
+def _norm_sanitizer(record: dict[str, Any]) -> str:
+    others = record["source_hash"]
+    if others != norm_hash(ARCH):
+        return (
+            "compute-sanitizer over norm_activation's kernels: not run on these sources; the "
+            f"record in `bench/results/h200/sanitizer_norm.json` is of {others[:12]}."
+        )
+    scopes = "; ".join(f"{name}: {words}" for name, words in SCOPES.items())
+    lines = [
+        f"compute-sanitizer over {record.get('launches', 0)} launches of norm_activation's kernels "
+        "that take every branch; a tool counts, for each way of handing chunks over by itself, for "
+        f"the kinds of fault that it reported when planted ({scopes}).",
+        "",
+        *_sanitizer_table(record),
+    ]
+    return "\n".join(lines)
+
+
+def _sanitizer_table(record: dict[str, Any]) -> list[str]:
+    lines = [
         "| tool | clean launches | planted faults reported | missed | not judged: no end in time |",
         "|---|---|---|---|---|",
     ]
-    for tool, result in record.get("clean", {}).items():
-        plants = {n: p for n, p in record["plants"].items() if p["tool"] == tool}
-        seen = [p["what"] for p in plants.values() if p["found"]]
-        missed = [p["what"] for p in plants.values() if p["outcome"] == "clean"]
-        broken = [p["what"] for p in plants.values() if p["outcome"] == "broken"]
-        outcome = result["outcome"] if isinstance(result, dict) else result
-        lines.append(
-            f"| {tool} | {outcome} | {'; '.join(seen) or '-'} | {'; '.join(missed) or '-'} | "
-            f"{'; '.join(broken) or '-'} |"
-        )
-    return "\n".join(lines)
+    for name, result in record.get("clean", {}).items():
+        own = [
+            plant
+            for plant in record["plants"].values()
+            if label(plant["tool"], plant.get("scope", ALL)) == name
+        ]
+        told = [
+            "; ".join(plant["what"] for plant in own if plant["outcome"] == outcome) or "-"
+            for outcome in ("found", "clean", "broken")
+        ]
+        clean = result["outcome"] if isinstance(result, dict) else result
+        lines.append(f"| {name} | {clean} | {' | '.join(told)} |")
+    return lines

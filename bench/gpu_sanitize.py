@@ -1,15 +1,17 @@
 """The kernels under NVIDIA's compute-sanitizer.
 
-    python -m bench.gpu_sanitize --out bench/results/h200/sanitizer.json
+    python -m bench.gpu_sanitize --out FILE.json
+    python -m bench.gpu_sanitize --family norm_activation --out FILE.json
 
 A tool's clean run counts only where the same tool has reported a planted fault of its kind in
-these same kernels. Plants are launches that claim more memory than there is (memcheck) or that
-read what was never written (initcheck), and the kernel's source with one synchronisation taken
-out or one fault put in (racecheck, synccheck). Each plant says whether its tool saw it; a tool
-that missed every one has the note "not run".
+these same kernels; where a family's kernels fall into several scopes, in the same scope. Plants are
+launches that claim more memory than there is (memcheck) or that read what was never written
+(initcheck), and the kernel's source with one synchronisation taken out or one fault put in
+(racecheck, synccheck). Each plant says whether its tool saw it; a tool that missed every one has
+the note "not run".
 
-The clean launches take every branch of the kernel several times, on memory sized to the element
-whose gaps are never written; C is written only where beta has it read.
+The clean launches take every branch of the kernels, on memory sized to the element with gaps that
+are never written; an output is written beforehand only where it is read (the GEMM's C with beta).
 """
 
 from __future__ import annotations
@@ -31,18 +33,17 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from bench.branch_pairs import counted
+from bench import sanitize_norm, sanitize_plants
 from bench.evidence import ROOT, begin, parser_of, progress_bar
 from bench.files import write
-from bench.sanitize_plants import COPY, GEMM, PLANTS, clean_pairs
+from bench.sanitize_suite import ANNOUNCED, Suite, label
 from kernels.bench import precompile
 
 FOUND = 86  # exit code that the checker gives where it found something
 CLEAN_TIMEOUT_S = 300
-PLANT_TIMEOUT_S = 60  # a planted fault may hang the launch
-CLEAN_PARTS = 4  # of each tool's clean launches, side by side
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PROCESSES = 12  # checkers at a time
+PROCESSES = 16  # checkers at a time
+SUITES = {suite.family: suite for suite in (sanitize_plants.SUITE, sanitize_norm.SUITE)}
 
 
 def find_sanitizer() -> str | None:
@@ -59,11 +60,11 @@ def find_sanitizer() -> str | None:
 def under(
     sanitizer: str, tool: str, kernels: Sequence[str], launched: Sequence[str], timeout_s: int
 ) -> tuple[str, str]:
-    """Launch a plant, or a part of what is clean, under a tool; see ``verdict``."""
+    """Run a module with arguments (``launched``) under a tool; see ``verdict``."""
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
     if tool == "memcheck":
         command += ["--report-api-errors", "no"]  # probing the driver for entry points is none
-    command += [sys.executable, "-m", "bench.sanitize_plants", *launched]
+    command += [sys.executable, "-m", *launched]
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
@@ -90,13 +91,16 @@ def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str,
     """What a run under a checker comes to: found | clean | broken, and the checker's words.
 
     ``found`` is a report that names one of ``kernels``, whether or not the launch ended
-    thereafter. ``code`` is None where it did not.
+    thereafter; the words say after which launch it came, where that was announced. ``code`` is None
+    where the run did not end.
     """
     lines = output.strip().splitlines()
     words = [line.strip("= ") for line in lines if line.startswith("=========")]
     reports = [line for line in words[1:] if line and "SUMMARY" not in line]
     if any(kernel in line for line in reports for kernel in kernels):
-        return "found", f"{reports[0]}; {words[-1]}"
+        before = output.partition(reports[0])[0].splitlines()
+        launches = [line for line in before if line.startswith(ANNOUNCED)]
+        return "found", "; ".join([" | ".join(reports[:2]), words[-1], *launches[-1:]])
     if code == 0 and words and not reports:
         return "clean", words[-1]
     ending = "killed" if code is None else f"exit code {code}"
@@ -105,30 +109,40 @@ def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One run under a checker: of a plant by name, or of a part of a tool's clean launches."""
+    """One run under a checker: of a plant by name, or of a part of a scope's clean launches."""
 
     tool: str
+    scope: str
     plant: str | None
     outcome: str
     words: str
     elapsed_s: float
 
 
-def checked(sanitizer: str) -> Iterator[Checked]:
+def checked(suite: Suite, sanitizer: str) -> Iterator[Checked]:
     """Every plant and every tool's clean launches, several at a time, as they end."""
 
-    def run(tool: str, plant: str | None, part: int) -> Checked:
+    def run(tool: str, scope: str, plant: str | None, part: int) -> Checked:
         started = time.monotonic()
+        launched: tuple[str, ...]
         if plant is None:
-            launched = ("clean", str(part), str(CLEAN_PARTS))
-            outcome = under(sanitizer, tool, (GEMM, COPY), launched, CLEAN_TIMEOUT_S)
+            launched = (suite.module, "clean", scope, str(part), str(suite.parts[scope]))
+            outcome = under(sanitizer, tool, suite.kernels, launched, CLEAN_TIMEOUT_S)
         else:
-            kernels = (PLANTS[plant].kernel,)
-            outcome = under(sanitizer, tool, kernels, (plant,), PLANT_TIMEOUT_S)
-        return Checked(tool, plant, *outcome, round(time.monotonic() - started, 1))
+            kernels = (suite.plants[plant].kernel,)
+            launched = (suite.module, plant)
+            outcome = under(sanitizer, tool, kernels, launched, suite.plant_timeout_s)
+        return Checked(tool, scope, plant, *outcome, round(time.monotonic() - started, 1))
 
-    jobs: list[tuple[str, str | None, int]] = [(p.tool, name, 0) for name, p in PLANTS.items()]
-    jobs += [(tool, None, part) for part in range(CLEAN_PARTS) for tool in TOOLS]
+    jobs: list[tuple[str, str, str | None, int]] = [
+        (plant.tool, plant.scope, name, 0) for name, plant in suite.plants.items()
+    ]
+    jobs += [
+        (tool, scope, None, part)
+        for scope, parts in suite.parts.items()
+        for part in range(parts)
+        for tool in TOOLS
+    ]
     with progress_bar() as bar, ThreadPoolExecutor(PROCESSES) as pool:
         task = bar.add_task("sanitize", total=len(jobs), failed="")
         for done in as_completed([pool.submit(run, *job) for job in jobs]):
@@ -136,13 +150,14 @@ def checked(sanitizer: str) -> Iterator[Checked]:
             yield done.result()
 
 
-def report(runs: Sequence[Checked]) -> dict[str, Any]:
-    """What the runs so far say: each plant, and each tool's clean launches."""
+def report(suite: Suite, runs: Sequence[Checked]) -> dict[str, Any]:
+    """What the runs so far say: each plant, and the clean launches of each tool and scope."""
     plants = {
         run.plant: {
             "tool": run.tool,
-            "kernel": PLANTS[run.plant].kernel,
-            "what": PLANTS[run.plant].what,
+            "scope": run.scope,
+            "kernel": suite.plants[run.plant].kernel,
+            "what": suite.plants[run.plant].what,
             "outcome": run.outcome,
             "found": run.outcome == "found",
             "words": run.words,
@@ -151,23 +166,24 @@ def report(runs: Sequence[Checked]) -> dict[str, Any]:
         for run in runs
         if run.plant is not None
     }
-    clean = clean_pairs()
-    return {
-        "launches": 2 * len(clean),
-        "branches": counted(clean),
-        "plants": plants,
-        "clean": {tool: _clean(tool, runs, plants) for tool in TOOLS},
-    }
+    launches, branches = suite.taken()
+    clean: dict[str, Any] = {}
+    for tool in TOOLS:
+        for scope in suite.parts:
+            own = [run for run in runs if (run.tool, run.scope) == (tool, scope)]
+            clean[label(tool, scope)] = _clean(own, suite.parts[scope])
+    return {"launches": launches, "branches": branches, "plants": plants, "clean": clean}
 
 
-def _clean(tool: str, runs: Sequence[Checked], plants: dict[str, Any]) -> dict[str, Any] | str:
-    """A tool's clean launches; they count only where it saw a plant."""
-    seen = [name for name, row in plants.items() if row["tool"] == tool and row["found"]]
-    parts = [run for run in runs if run.plant is None and run.tool == tool]
+def _clean(runs: Sequence[Checked], wanted: int) -> dict[str, Any] | str:
+    """A tool's clean launches of a scope, of which ``wanted`` parts should be here; they count only
+    where it saw a plant there."""
+    seen = [run.plant for run in runs if run.plant is not None and run.outcome == "found"]
+    parts = [run for run in runs if run.plant is None]
     worst = [run for run in parts if run.outcome != "clean"]
     if not worst and not seen:
         return "not run: the tool missed every plant"
-    if not worst and len(parts) < CLEAN_PARTS:
+    if not worst and len(parts) < wanted:
         return "not run: not all launches came to their end"
     return {
         "outcome": worst[0].outcome if worst else "clean",
@@ -179,32 +195,34 @@ def _clean(tool: str, runs: Sequence[Checked], plants: dict[str, Any]) -> dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: nothing was found in clean launches; 1: something was; 3: no compute-sanitizer or GPU."""
-    chosen, facts, _ = begin(parser_of("gpu_sanitize", __doc__), arguments)
-    sanitizer = find_sanitizer()
-    record = {**facts, "sanitizer": sanitizer}
+    parser = parser_of("gpu_sanitize", __doc__)
+    parser.add_argument("--family", choices=tuple(SUITES), default=sanitize_plants.SUITE.family)
+    chosen, facts, _ = begin(parser, arguments)
+    suite, sanitizer = SUITES[chosen.family], find_sanitizer()
+    kept = {name: fact for name, fact in facts.items() if not name.endswith("_hash")}
+    record = {**kept, "family": suite.family, **suite.hashes(), "sanitizer": sanitizer}
     code, started = 3, time.monotonic()
     if sanitizer is None:
         record["note"] = "not run: no compute-sanitizer on this host"
     else:
-        _precompile()
+        compile_first(suite)
         runs: list[Checked] = []
-        for done in checked(sanitizer):
+        for done in checked(suite, sanitizer):
             runs.append(done)
-            write(chosen.out, record | report(runs) | {"complete": False})
-        record |= report(runs) | {"complete": True}
-        ran = [tool for tool in record["clean"].values() if isinstance(tool, dict)]
-        code = int(any(tool["outcome"] != "clean" for tool in ran))
+            write(chosen.out, record | report(suite, runs) | {"complete": False})
+        record |= report(suite, runs) | {"complete": True}
+        ran = [result for result in record["clean"].values() if isinstance(result, dict)]
+        code = int(any(result["outcome"] != "clean" for result in ran))
     record["elapsed_s"] = round(time.monotonic() - started, 1)
     print(json.dumps(record, indent=1))
     write(chosen.out, record)
     return code
 
 
-def _precompile() -> None:
+def compile_first(suite: Suite) -> None:
     """Fill the kernel cache before any checker slows the compiler down."""
-    keys = {pair.key for pair in [*clean_pairs(), *(plant.pair for plant in PLANTS.values())]}
     with Progress(console=Console(stderr=True)) as bar:
-        failures = precompile(sorted(keys), bar)
+        failures = precompile(suite.keys(), bar, (suite.build,))
     if failures:
         raise SystemExit(f"kernels that don't compile: {failures}")
 

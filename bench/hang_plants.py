@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench.patch import Patch
 from kernels.hang import Verdict
 from kernels.sources import headers
 from solver.config import Config
@@ -47,10 +48,7 @@ class Plant:
 
     def patched(self) -> Mapping[str, str]:
         """The headers with the plant in. Raises LookupError where the source has moved on."""
-        text = dict(headers())
-        if text[self.header].count(self.before) != 1:
-            raise LookupError(f"{self.header} no longer holds the text {self.before!r}")
-        return text | {self.header: text[self.header].replace(self.before, self.after)}
+        return Patch(self.header, self.before, self.after).applied(headers())
 
     def expected(self) -> dict[str, Any]:
         """The fields of the report."""

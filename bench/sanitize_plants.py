@@ -1,28 +1,31 @@
-"""What is launched under compute-sanitizer: faults planted for each of its tools, and clean pairs.
+"""What of the GEMM is launched under compute-sanitizer: faults planted for each of its tools, and
+clean pairs.
 
-    python -m bench.sanitize_plants NAME      # a plant's name, or clean
+    python -m bench.sanitize_plants NAME                    # one plant
+    python -m bench.sanitize_plants clean SCOPE PART PARTS  # a part of the clean pairs
 
-launches one plant, or every clean pair, in this process: what ``bench.gpu_sanitize`` runs under
-a tool.
+in this process: what ``bench.gpu_sanitize`` runs under a tool.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from bench.branch_pairs import covering, pairs
+from bench.branch_pairs import counted, covering, pairs
 from bench.branches import Pair
-from kernels.sources import headers
+from bench.patch import Patch
+from bench.sanitize_suite import ALL, Suite, address, allocated, announce
+from kernels.bench import compile_shipped
+from kernels.sources import copy_hash, headers, source_hash
 from solver.config import Config
 from solver.device import load_profile
-from solver.problem import Matrix, Problem
+from solver.families.sm90_gemm import NAME, CompileKey
+from solver.problem import Problem
 
 DRAWN, COVERS, FLOPS_MAX, SMS_MAX = 3000, 3, 1 << 28, 8
-ROOM_BYTES = 1 << 19
 GEMM, COPY = "sm90_gemm", "copy_operands"
 
 SMALL = Config("sm90_gemm", 64, 64, 64, 3)
@@ -30,15 +33,6 @@ PROBLEM = Problem(192, 192, 256)
 RAGGED = replace(PROBLEM, n=191, ldc=191)  # C leaves element by element
 UNALIGNED = replace(PROBLEM, k=255, lda=255, ldb=255)  # A and B are copied
 SPLIT = replace(SMALL, split_k=2)
-
-
-@dataclass(frozen=True)
-class Patch:
-    """Text of a header that is replaced; it must be there exactly once."""
-
-    header: str
-    before: str
-    after: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +53,7 @@ class Plant:
     unwritten: str = ""
     short_scratch: bool = False
     patch: Patch | None = None
+    scope: str = ALL
 
     @property
     def pair(self) -> Pair:
@@ -175,15 +170,6 @@ PLANTS = {
 }
 
 
-def patched_headers(patch: Patch) -> Mapping[str, str]:
-    """Every header with the patch in its own. Raises ValueError where its text is not there."""
-    texts = dict(headers())
-    if texts[patch.header].count(patch.before) != 1:
-        raise ValueError(f"{patch.header} does not hold once: {patch.before}")
-    texts[patch.header] = texts[patch.header].replace(patch.before, patch.after)
-    return texts
-
-
 @cache
 def clean_pairs() -> tuple[Pair, ...]:
     """Small launches that take every branch of the kernel, COVERS times over."""
@@ -206,6 +192,7 @@ def launch_clean(part: int, parts: int) -> None:
 
     for pair in clean_pairs()[part::parts]:
         kernel = LoadedKernel.load(compile_kernel(pair.key))
+        announce(pair)
         launch(pair, kernel)
         launch(pair, kernel, beta=-0.5)
 
@@ -217,7 +204,7 @@ def launch_plant(name: str) -> None:
 
     plant = PLANTS[name]
     if plant.patch is not None:
-        compiled = build_kernel(plant.pair.key, patched=patched_headers(plant.patch))
+        compiled = build_kernel(plant.pair.key, patched=plant.patch.applied(headers()))
     else:
         compiled = compile_kernel(plant.pair.key)
     launch(
@@ -245,7 +232,7 @@ def launch(
     from kernels.launch_plan import plan_launch
 
     alpha = 1.0 if beta == 0 else 0.5
-    cp.cuda.set_allocator(None)
+    cp.cuda.set_allocator(None)  # of the workspace too
     stream = cp.cuda.get_current_stream()
     problem = pair.problem
     plan = plan_launch(problem, pair.config, pair.sms)
@@ -258,49 +245,42 @@ def launch(
             b=replace(plan.b, box=replace(box, rows=box.rows // 2)),
         )
     workspace = Workspace(scratch)
-    memory, rooms = [], [cp.empty(ROOM_BYTES, cp.uint8)]
-    for name, matrix in (("a", problem.a), ("b", problem.b), ("c", problem.c)):
-        written = name not in unwritten and (name != "c" or beta != 0)
-        lines = matrix.lines - (64 if name in short else 0)
-        memory.append(_operand(replace(matrix, lines=lines), written))
-        rooms.append(cp.empty(ROOM_BYTES, cp.uint8))
-    rooms.clear()  # what lies behind an operand is nobody's
-    a, b, c = (
-        int(array.data.ptr) + matrix.offset * matrix.element_bytes
-        for array, matrix in zip(memory, (problem.a, problem.b, problem.c), strict=True)
+    matrices = {"a": problem.a, "b": problem.b, "c": problem.c}
+    memory = allocated(
+        (
+            replace(matrix, lines=matrix.lines - (64 if name in short else 0)),
+            name not in unwritten and (name != "c" or beta != 0),
+        )
+        for name, matrix in matrices.items()
     )
+    a, b, c = map(address, memory, matrices.values())
     GemmLaunch(plan, kernel, a, b, c, workspace, alpha=alpha, beta=beta).launch(stream)
     stream.synchronize()
 
 
-def _operand(matrix: Matrix, written: bool) -> Any:
-    """Memory from a 16-byte boundary to a matrix's last element; of it the lines alone are
-    written, with numbers."""
-    import cupy as cp
-    import numpy as np
+def _keys() -> list[CompileKey]:
+    return sorted({pair.key for pair in [*clean_pairs(), *(p.pair for p in PLANTS.values())]})
 
-    size = matrix.element_bytes
-    array = cp.empty((matrix.offset + matrix.elements) * size, cp.uint8)
-    if written:
-        kind = np.float32 if size == 4 else "<u2"
-        lines = np.full((matrix.lines, matrix.length), 1.0 if size == 4 else 0x3C00, kind)
-        width = matrix.length * size
-        first = int(array.data.ptr) + matrix.offset * size
-        to_device = 1
-        cp.cuda.runtime.memcpy2D(
-            first,
-            matrix.pitch * size,
-            lines.ctypes.data,
-            width,
-            width,
-            matrix.lines,
-            to_device,
-        )
-    return array
 
+def _taken() -> tuple[int, dict[str, int]]:
+    return 2 * len(clean_pairs()), counted(clean_pairs())
+
+
+SUITE = Suite(
+    family=NAME,
+    kernels=(GEMM, COPY),
+    module="bench.sanitize_plants",
+    plants=PLANTS,
+    plant_timeout_s=60,
+    parts={ALL: 4},
+    hashes=lambda: {"source_hash": source_hash(), "copy_hash": copy_hash()},
+    keys=_keys,
+    build=compile_shipped,
+    taken=_taken,
+)
 
 if __name__ == "__main__":
     if sys.argv[1] == "clean":
-        launch_clean(int(sys.argv[2]), int(sys.argv[3]))
+        launch_clean(*map(int, sys.argv[3:]))
     else:
         launch_plant(sys.argv[1])

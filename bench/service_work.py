@@ -17,10 +17,10 @@ from app.plan import candidates
 from bench.branch_pairs import chosen_keys, pair
 from bench.branches import Pair
 from bench.hang_plants import PLANTS
-from bench.sanitize_plants import Patch, patched_headers
+from bench.patch import Patch
 from kernels.cache import KernelCache, payload_of
 from kernels.compile import build_kernel, identity_of
-from kernels.sources import Variant
+from kernels.sources import Variant, headers
 from kernels.verify import Reason
 from solver.config import Config
 from solver.device import DeviceProfile
@@ -80,12 +80,12 @@ def plant(cache: KernelCache) -> None:
     on.
     """
     hanging = _HANGS.patched()
-    for key, headers, variant in (
+    for key, patched, variant in (
         (HANGING_KEY, hanging, Variant.SHIPPED),
         (HANGING_KEY, hanging, Variant.DEBUG),
-        (WRONG_KEY, patched_headers(_WRONG), Variant.SHIPPED),
+        (WRONG_KEY, _WRONG.applied(headers()), Variant.SHIPPED),
     ):
-        kernel = build_kernel(key, variant=variant, patched=headers)
+        kernel = build_kernel(key, variant=variant, patched=patched)
         cache.store(identity_of(key, variant=variant), payload_of(kernel))
 
 

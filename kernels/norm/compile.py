@@ -154,15 +154,19 @@ class CompiledNorm:
     kernel_id: str
 
 
-def build_norm(key: NormKey, arch: str) -> CompiledNorm:
-    """Compile a key, always, and without the cache.
+def build_norm(
+    key: NormKey, arch: str, *, patched: Mapping[str, str] | None = None
+) -> CompiledNorm:
+    """Compile a key, always, and without the cache; ``patched`` headers stand in for those that
+    ship.
 
     Raises CompileFailed where the compiler refuses or has a remark, where the kernel spills or uses
     a stack, and where its registers can't be split as the key says; CompilerAbsent where there is
     no compiler.
     """
     name = kernel_id(key, arch)
-    built = nvrtc.build(f"{name}.cu", instantiation(key), headers(), options(arch))
+    texts = headers() if patched is None else patched
+    built = nvrtc.build(f"{name}.cu", instantiation(key), texts, options(arch))
     report = read_report(name, built, ENTRY)
     if report.spill_bytes or report.stack_bytes:
         reason = f"spills {report.spill_bytes} bytes, uses {report.stack_bytes} bytes of stack"

@@ -109,11 +109,16 @@ def small_launches(problem: NormProblem, config: NormConfig) -> Iterator[NormLau
         if (made, last) in seen:
             continue
         seen.add((made, last))
-        units, each = block.units_of(problem_, made), units_per_block(made)
-        grid = -(-units // each) if each else min(BLOCKS, units)
-        smem = block.smem_bytes(problem_, made)
-        plan = NormPlan(problem_, made, grid, made.threads, smem, 1)
-        yield NormLaunch(plan, grid - 1 if last else 0)
+        plan = small_plan(problem_, made)
+        yield NormLaunch(plan, plan.grid - 1 if last else 0)
+
+
+def small_plan(problem: NormProblem, config: NormConfig) -> NormPlan:
+    """The launch of a legal configuration in few blocks: BLOCKS of them where they are
+    persistent."""
+    units, each = block.units_of(problem, config), units_per_block(config)
+    grid = -(-units // each) if each else min(BLOCKS, units)
+    return NormPlan(problem, config, grid, config.threads, block.smem_bytes(problem, config), 1)
 
 
 def _rows(problem: NormProblem, config: NormConfig, last: bool) -> int:

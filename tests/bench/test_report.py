@@ -12,6 +12,8 @@ import pytest
 from bench import report
 from bench.evidence_page import NAMES, evidence_part, read_evidence
 from bench.fused_page import IMAGES, fused_line, fused_part, read_fused
+from bench.gpu_sanitize import Checked
+from bench.gpu_sanitize import report as sanitizer_report
 from bench.losses_page import losses_part
 from bench.records import (
     SUITES,
@@ -21,6 +23,7 @@ from bench.records import (
     read_solver,
     regrets,
 )
+from bench.sanitize_norm import PLANTS, SUITE
 from bench.solver_page import compile_line, strategies_part
 from kernels.bench_plan import problem_of
 from kernels.rivals import COLUMNS, RivalResult
@@ -308,6 +311,30 @@ def test_a_sanitizers_record_of_other_sources_counts_for_nothing(other: str) -> 
     part = evidence_part(evidence, read_solver("protocol"))
     assert "compute-sanitizer: not run on these sources" in part
     assert "| racecheck |" not in part
+
+
+def test_the_sanitizers_record_of_norm_activation_is_shown_scope_by_scope() -> None:
+    evidence = read_evidence(report.RESULTS / "h200")
+    runs = [
+        Checked("racecheck", "rows", None, "clean", "words", 1.0),
+        Checked("racecheck", "rows", "rows_sums", "found", "words", 1.0),
+        Checked("racecheck", "bulk", "bulk_early", "clean", "words", 1.0),
+    ]
+    record = {**SUITE.hashes(), **sanitizer_report(SUITE, runs)}
+    evidence["sanitizer_norm"] = record
+    part = evidence_part(evidence, read_solver("protocol"))
+    sums, early = PLANTS["rows_sums"].what, PLANTS["bulk_early"].what
+    assert f"| racecheck, rows | clean | {sums} | - | - |" in part
+    missed = "not run: the tool missed every plant"
+    assert f"| racecheck, bulk | {missed} | - | {early} | - |" in part
+    assert f"over {record['launches']} launches of norm_activation" in part
+    evidence["sanitizer_norm"] = record | {"source_hash": "0" * 64}
+    part = evidence_part(evidence, read_solver("protocol"))
+    assert "norm_activation's kernels: not run on these sources" in part
+    assert "| racecheck, rows |" not in part
+    evidence["sanitizer_norm"] = record | {"complete": False}
+    with pytest.raises(SystemExit, match="sanitizer_norm"):
+        evidence_part(evidence, read_solver("protocol"))
 
 
 def test_where_the_time_goes_is_told_kernel_by_kernel() -> None:

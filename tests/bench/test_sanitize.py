@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from bench import gpu_sanitize
 from bench.branch_pairs import counted
 from bench.branches import AXES
-from bench.gpu_sanitize import CLEAN_PARTS, TOOLS, Checked, report, under, verdict
-from bench.sanitize_plants import COPY, GEMM, PLANTS, Patch, clean_pairs, patched_headers
+from bench.gpu_sanitize import SUITES, TOOLS, Checked, compile_first, report, under, verdict
+from bench.patch import Patch
+from bench.sanitize_plants import COPY, GEMM, PLANTS, SUITE, clean_pairs
+from bench.sanitize_suite import ALL, Suite, label
 from kernels.compile import build_kernel
 from kernels.launch_plan import plan_launch
+from kernels.sources import headers
 from solver.device import load_profile
 from solver.families import sm90_gemm_legality as legality
 
@@ -39,23 +43,22 @@ def test_every_tool_has_plants_and_every_plant_is_legal() -> None:
 def test_a_patch_changes_the_kernel_and_it_still_compiles(name: str) -> None:
     plant = PLANTS[name]
     assert plant.patch is not None
-    planted = build_kernel(plant.pair.key, patched=patched_headers(plant.patch))
+    planted = build_kernel(plant.pair.key, patched=plant.patch.applied(headers()))
     assert planted.cubin != build_kernel(plant.pair.key).cubin
 
 
 def test_a_patch_whose_text_has_gone_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"does not hold once: no such text"):
-        patched_headers(Patch("sm90_gemm.cuh", "no such text", ""))
+    with pytest.raises(LookupError, match=r"does not hold once: no such text"):
+        Patch("sm90_gemm.cuh", "no such text", "").applied(headers())
 
 
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.family)
 def test_kernels_are_compiled_before_any_checker_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    suite: Suite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path))
-    first = clean_pairs()[:1]
-    monkeypatch.setattr(gpu_sanitize, "clean_pairs", lambda: first)
-    monkeypatch.setattr(gpu_sanitize, "PLANTS", {})
-    gpu_sanitize._precompile()
+    first = suite.keys()[:1]
+    compile_first(replace(suite, keys=lambda: first))
     assert len(list(tmp_path.rglob("*.bin"))) == 1
 
 
@@ -106,28 +109,72 @@ def test_what_a_checker_reported_before_its_launch_hung_counts(tmp_path: Path) -
     assert words.endswith("no end after 1 s")
 
 
-def runs(tool: str, parts: int, plants: dict[str, str], clean: str = "clean") -> list[Checked]:
-    """Runs of a tool: so many parts of its clean launches, and the outcome of some plants."""
-    launched = [Checked(tool, None, clean, "words", 1.0) for _ in range(parts)]
-    return launched + [Checked(tool, name, out, "words", 1.0) for name, out in plants.items()]
+def test_a_fault_in_a_clean_launch_is_told_with_the_launch() -> None:
+    output = "launch: first\nlaunch: second\n" + FAULT + "launch: third\n"
+    outcome, words = verdict(output, 86, (GEMM,))
+    assert outcome == "found"
+    assert words.endswith("; launch: second")
+    assert "Invalid __global__ write of size 2 bytes | at sm90_gemm+0x1a0" in words
 
 
-def test_a_tool_counts_only_where_it_saw_a_plant_and_every_launch_ended() -> None:
-    tool = next(iter(PLANTS.values())).tool
-    name = next(iter(PLANTS))
-    whole = report(runs(tool, CLEAN_PARTS, {name: "found"}))
-    assert whole["clean"][tool]["outcome"] == "clean"
-    assert whole["clean"][tool]["counts_for"] == [name]
+def test_checkers_run_the_suite_s_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def ran(
+        _sanitizer: str, tool: str, _kernels: object, launched: tuple[str, ...], _timeout_s: int
+    ) -> tuple[str, str]:
+        asked.append((tool, launched))
+        return "found" if "clean" not in launched else "clean", "words"
+
+    monkeypatch.setattr(gpu_sanitize, "under", ran)
+    for suite in SUITES.values():
+        asked.clear()
+        made = report(suite, list(gpu_sanitize.checked(suite, "checker")))
+        assert {launched[0] for _, launched in asked} == {suite.module}
+        assert len(asked) == len(set(asked))
+        parts = [launched[2:] for tool, launched in asked if launched[1] == "clean"]
+        assert len(parts) == len(TOOLS) * sum(suite.parts.values())
+        assert set(made["plants"]) == set(suite.plants)
+        assert set(made["clean"]) == {label(tool, scope) for tool in TOOLS for scope in suite.parts}
+        assert {result["outcome"] for result in made["clean"].values()} == {"clean"}
+
+
+def runs(
+    tool: str, scope: str, parts: int, plants: dict[str, str], clean: str = "clean"
+) -> list[Checked]:
+    """Runs of a tool: so many parts of a scope's clean launches, and the outcome of some plants."""
+    launched = [Checked(tool, scope, None, clean, "words", 1.0) for _ in range(parts)]
+    return launched + [
+        Checked(tool, scope, name, out, "words", 1.0) for name, out in plants.items()
+    ]
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.family)
+def test_a_tool_counts_only_where_it_saw_a_plant_and_every_launch_ended(suite: Suite) -> None:
+    name, plant = next(iter(suite.plants.items()))
+    tool, scope, parts = plant.tool, plant.scope, suite.parts[plant.scope]
+    shown = label(tool, scope)
+    whole = report(suite, runs(tool, scope, parts, {name: "found"}))
+    assert whole["clean"][shown]["outcome"] == "clean"
+    assert whole["clean"][shown]["counts_for"] == [name]
     assert whole["plants"][name]["found"]
-    blind = report(runs(tool, CLEAN_PARTS, {name: "broken"}))
-    assert "missed every plant" in blind["clean"][tool]
-    short = report(runs(tool, CLEAN_PARTS - 1, {name: "found"}))
-    assert "not all launches" in short["clean"][tool]
-    faulty = report(runs(tool, CLEAN_PARTS, {name: "broken"}, clean="found"))
-    assert faulty["clean"][tool]["outcome"] == "found"
+    blind = report(suite, runs(tool, scope, parts, {name: "broken"}))
+    assert "missed every plant" in blind["clean"][shown]
+    short = report(suite, runs(tool, scope, parts - 1, {name: "found"}))
+    assert "not all launches" in short["clean"][shown]
+    faulty = report(suite, runs(tool, scope, parts, {name: "broken"}, clean="found"))
+    assert faulty["clean"][shown]["outcome"] == "found"
+
+
+def test_a_plant_says_nothing_about_another_scope() -> None:
+    suite = SUITES["norm_activation"]
+    seen = runs("racecheck", "rows", 1, {"rows_sums": "found"})
+    clean = report(suite, [*seen, *runs("racecheck", "named", 1, {})])["clean"]
+    assert clean["racecheck, rows"]["outcome"] == "clean"
+    assert "missed every plant" in clean["racecheck, named"]
 
 
 def test_the_parts_of_the_clean_launches_are_all_of_them() -> None:
-    clean = clean_pairs()
-    parts = [pair for part in range(CLEAN_PARTS) for pair in clean[part::CLEAN_PARTS]]
+    clean, count = clean_pairs(), SUITE.parts[ALL]
+    parts = [pair for part in range(count) for pair in clean[part::count]]
     assert sorted(map(repr, parts)) == sorted(map(repr, clean))
