@@ -72,7 +72,7 @@ def add_commands(commands: Any) -> None:
         metavar="|".join(RIVALS),
         help=f"with --op: what divided warps are held against; {DEFAULT_RIVAL}",
     )
-    add_cache(advise_)
+    add_cache(advise_, "x (with --op) is")
     add_device(advise_)
     add_json(advise_)
     advise_.set_defaults(run=advise, cache=None)

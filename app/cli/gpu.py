@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from app import answers, norm_verification
 from app.cli.arguments import (
+    ANY_INPUTS,
     add_any_problem,
     add_cache,
     add_config,
@@ -66,7 +67,7 @@ def add_commands(commands: Any) -> None:
     )
     add_any_problem(verify_)
     add_config(verify_, required=False)
-    add_cache(verify_)
+    add_cache(verify_, ANY_INPUTS)
     verify_.add_argument(
         "--top-k",
         type=bounded("top_k", 1, RACED_MAX),
