@@ -42,7 +42,7 @@ _OF: dict[Kind, str] = {
     Kind.PART: """
         clock_power_tflops clock_memory_tflops clock_l2_tflops clock_settle_us mma_overhead
         l2_bytes_per_us l2_kept_fraction miss_latency_cycles
-        hbm_bytes_per_us hbm_sms_exponent hbm_refetch_fraction hbm_write_fraction
+        hbm_bytes_per_us hbm_sms_exponent hbm_apart_fraction hbm_refetch_fraction hbm_write_fraction
         hbm_split_fraction copy_bytes_per_us""",
     Kind.SYSTEM: """
         launch_us launch_warpgroup_us launch_pair_us launch_cluster_us launch_serial_us
@@ -52,7 +52,7 @@ _OF: dict[Kind, str] = {
         mma_min_n mma_issue_cycles mma_drain_cycles release_lag_fraction
         load_bytes_per_cycle load_floor_cycles load_broken_bytes_per_cycle load_narrow_penalty
         load_latency_cycles load_jitter_cycles
-        l2_share_exponent l2_b_weight l2_odd_pitch_penalty l2_narrow_penalty l2_outside_weight
+        l2_share_exponent l2_step_exponent l2_step_iterations l2_b_weight l2_odd_pitch_penalty l2_narrow_penalty l2_outside_weight
         epilogue_cycles epilogue_chunk_cycles epilogue_unaligned_cycles
         split_epilogue_cycles split_tile_bytes_per_cycle split_reduce_latency_cycles
         split_reduce_bytes_per_cycle split_inner_factor""",

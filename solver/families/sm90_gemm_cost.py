@@ -268,10 +268,14 @@ def work_cost(
     ) * (bk * size)
     cycles_per_us = k["clock_ghz"] * 1e3
 
+    # CTAs start in step and drift apart: like requests come together less and less.
+    in_step = k["l2_step_iterations"] / (k["l2_step_iterations"] + units * iterations)
+    together_exponent = k["l2_share_exponent"] + k["l2_step_exponent"] * in_step
+
     def merged(sharers: Any, cluster: Any) -> Any:
         """The part of a tile's bytes that one CTA draws of the L2: a cluster asks once for what its
         CTAs share, and like requests of several are answered together."""
-        return np.maximum(sharers / cluster, 1) ** -k["l2_share_exponent"] / cluster
+        return np.maximum(sharers / cluster, 1) ** -together_exponent / cluster
 
     # In a last, partial wave the others leave the critical CTA their share: of memory too.
     l2 = (
@@ -291,7 +295,18 @@ def work_cost(
     # Memory: A and B once, what the L2 has lost by the time it is asked for again, C, partials.
     # The rows of a raster group are walked along all of n, then the next group's.
     k_bytes = size * problem.k
-    unique = (problem.m + problem.n) * k_bytes
+
+    def fetched(sharers: Any, neighbours: Any) -> Any:
+        """How often memory gives what so many share, of whom so many are neighbours: once, and in
+        part again for those that are farther away."""
+        apart = np.maximum(sharers / neighbours, 1) - 1
+        return 1 + k["hbm_apart_fraction"] * np.minimum(1, apart)
+
+    # Neighbours of a raster group share B, of a cluster what it shares.
+    unique = (
+        problem.m * fetched(sharers_of_a, cluster_n)
+        + problem.n * fetched(sharers_of_b, group * cluster_m)
+    ) * k_bytes
     rows_at_once = np.minimum(rows_together * bm, problem.m)
     columns_at_once = np.minimum(sharers_of_a * bn, problem.n)
     kept_bytes = k["l2_kept_fraction"] * device.limit("l2_bytes")

@@ -262,8 +262,12 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     ) / launch.tiles_n / shape.cluster_m
     # The CTAs of a cluster that share a tile ask for it once; requests for one tile are merged.
     penalty = constant["l2_odd_pitch_penalty"]
-    a_asked = a_bytes * _merged(constant, sharers_a, shape.cluster_n)
-    b_asked = b_bytes * constant["l2_b_weight"] * _merged(constant, sharers_b, shape.cluster_m)
+    # CTAs that start together do so less and less the longer they run.
+    steps = constant["l2_step_iterations"]
+    in_step = steps / (steps + launch.units * launch.iterations)
+    exponent = constant["l2_share_exponent"] + constant["l2_step_exponent"] * in_step
+    a_asked = a_bytes * _merged(exponent, sharers_a, shape.cluster_n)
+    b_asked = b_bytes * constant["l2_b_weight"] * _merged(exponent, sharers_b, shape.cluster_m)
     asked = (
         a_asked * (1 + a_astride * penalty)
         + b_asked * (1 + b_astride * penalty + narrow * constant["l2_narrow_penalty"])
@@ -273,7 +277,10 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     l2 = asked * at_work / constant["l2_bytes_per_us"] * cycles_per_us
 
     k_bytes = size * question.k
-    unique = float((question.m + question.n) * k_bytes)
+    apart = constant["hbm_apart_fraction"]
+    once_a = question.m * _fetched(apart, sharers_a / shape.cluster_n)
+    once_b = question.n * _fetched(apart, sharers_b / (launch.group * shape.cluster_m))
+    unique = (once_a + once_b) * k_bytes
     rows_a = min(together * shape.tile_m, question.m)
     rows_b = min(sharers_a * shape.tile_n, float(question.n))
     kept = constant["l2_kept_fraction"] * profile.limits["l2_bytes"]
@@ -307,10 +314,16 @@ def _loads(profile: Profile, question: Question, shape: Shape, launch: _Launch) 
     )
 
 
-def _merged(constant: Constants, sharers: float, cluster: int) -> float:
+def _merged(exponent: float, sharers: float, cluster: int) -> float:
     """The part of a tile's bytes that one of its sharers draws of the L2."""
-    part: float = max(sharers / cluster, 1.0) ** -constant["l2_share_exponent"] / cluster
+    part: float = max(sharers / cluster, 1.0) ** -exponent / cluster
     return part
+
+
+def _fetched(apart_fraction: float, neighbourhoods: float) -> float:
+    """Reads of memory for each byte that is shared: by one neighbourhood once, by two and more in
+    part once more."""
+    return 1 + apart_fraction * min(1.0, max(neighbourhoods, 1.0) - 1)
 
 
 def _lost(kept_bytes: float, between: float) -> float:

@@ -13,7 +13,7 @@ from solver.recheck.question import Question, question_faults, read_question
 from solver.recheck.space import POWER
 
 FORMAT = "warpwright-certificate/1"
-MODEL_VERSION = "5"
+MODEL_VERSION = "6"
 """The model's equations that this package implements."""
 ASKED = (
     "problem",

@@ -150,7 +150,7 @@ def test_what_the_l2_keeps_is_not_missed_again() -> None:
         (cycles(works.latency, works) - K["load_latency_cycles"]) / K["miss_latency_cycles"]
         for works in (few, many)
     ]
-    assert missed[0] < 0.6
+    assert missed[0] < 0.7
     assert missed[1] > 0.9
 
 
