@@ -45,7 +45,7 @@ def work_of(request: AdviseRequest, host_device: str) -> Work:
     for name in ("rows", "width"):
         if name not in request.model_fields_set:
             raise InvalidInput(name, f"is required with op {request.op}")
-    problem = NormProblem(**{name: getattr(request, name) for name in PROBLEM})
+    problem = NormProblem.asked(**{name: getattr(request, name) for name in PROBLEM})
     return by_problem, (problem, request.cache, request.warps_per_sm, request.rival, device)
 
 
@@ -73,6 +73,9 @@ def by_problem(
         problem=problem.to_dict(),
         config=found.config.to_dict(),
         kernels=[kernel.to_dict() for kernel in found.kernels],
+        cache=cache,
+        warps_per_sm=warps_per_sm,
+        rival=rival,
     )
     return {**about, **found.advice.to_dict()}
 
@@ -109,4 +112,5 @@ def _under(member: str, error: InvalidInput) -> InvalidInput:
 
 def _about(**known: Any) -> dict[str, Any]:
     """What the advice is about: a problem and its kernel, or a launch that was profiled."""
-    return {"problem": None, "config": None, "kernels": [], "launch": None, "notes": [], **known}
+    of_problem = dict.fromkeys(("problem", "cache", "warps_per_sm", "rival", "config"))
+    return {**of_problem, "kernels": [], "launch": None, "notes": [], **known}

@@ -52,8 +52,8 @@ def check_norm_protocol(
     progress: Callable[[int, int], None] | None = None,
     plan: Path | None = None,
 ) -> dict[str, Any]:
-    """Compare the kernel of every form, of a seeded sample of them, or of every compile key of a
-    plan of cells, with the protocol that is proved.
+    """Compare the kernel of every form, or of every compile key of a plan of cells, or of a seeded
+    sample of them, with the protocol that is proved.
 
     ``launches`` were read off PTX, one block each, and compared step by step and byte by byte
     (``launches_with`` says how many had what), but for kernels that ``meet_nobody``: they have no
@@ -65,7 +65,7 @@ def check_norm_protocol(
     Kernels are read in as many processes as there are cores. Raises CompilerAbsent, InvalidInput
     for the plan, and ProofError where the protocol itself does not hold.
     """
-    kernels = forms(sample, seed) if plan is None else planned(plan)
+    kernels = forms(sample, seed) if plan is None else planned(plan, sample, seed)
     batches = [kernels[at : at + BATCH] for at in range(0, len(kernels), BATCH)]
     reads: list[_Read] = []
     # spawn: a forked child would share whatever threads and locks the parent has.

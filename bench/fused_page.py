@@ -13,23 +13,20 @@ from app.errors import EnvironmentLacks
 from app.fused import fused
 from bench.fused_plots import COPIES, plot_gains, plot_sweep
 from solver.errors import Unsupported
+from solver.families.norm_activation import KINDS
+from solver.families.norm_activation_rivals import RIVAL_WORDS
+from solver.fused import SIGNS, VERDICTS
 
 TITLE = "## Dividing the warps of norm_activation"
 IMAGES = {
     "gain of divided warps, measured and by the model": "fused_gains.png",
     "time over like warps' by producers : consumers, measured and by the model": "fused_sweep.png",
 }
-RIVALS = {
-    "like_warps": "the fastest of like warps, a ring of theirs included (the headline)",
-    "strong": "the fastest strong kernel, without a ring",
-    "plain": "the fastest plain kernel",
-}
 NOT_BY_MEMORY = (
     "As many warps as fit; the copy is that of the measured ceilings, of larger arrays. Rows of "
     "bf16 are not bound by memory alone, by the model: unpacking, statistics, scale and shift of "
     "twice as many elements take their warps about as long as loading does."
 )
-KINDS = ("plain", "strong", "ring", "specialised")
 WARPS = {None: "all that fit", 16: "16 on an SM", 8: "8 on an SM", 4: "4 on an SM"}
 
 Record = Mapping[str, Any]
@@ -110,10 +107,11 @@ def fused_part(record: Record | None, why: str, shown: Sequence[str] = ()) -> st
 def advice_table(record: Record) -> str:
     """Advice by the sign of the measured gain, against each rival."""
     lines = []
-    for rival, words in RIVALS.items():
+    for rival, words in RIVAL_WORDS.items():
         figures = record["against"][rival]
+        words += " (the headline)" if rival == record["headline"] else ""
         for name, part in (("all", figures), ("held out", figures["heldout"])):
-            said = [part["confusion"][v] for v in ("specialise", "no", "undecided")]
+            said = [part["confusion"][v] for v in VERDICTS]
             cells = [
                 words,
                 name,
@@ -121,7 +119,7 @@ def advice_table(record: Record) -> str:
                 f"{part['decided'] - part['undecided']} of {part['decided']}",
                 _percent(part["right_when_yes"]),
                 _percent(part["right_when_no"]),
-                *(" / ".join(str(row[sign]) for row in said) for sign in ("wins", "loses", "ties")),
+                *(" / ".join(str(row[sign]) for row in said) for sign in SIGNS),
                 _percent(part["advice_right_all"]),
                 _percent(part["sign_right"]),
             ]

@@ -76,17 +76,22 @@ def profiled(ncu: str, row: dict[str, Any], profile: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: every row was profiled; 1: some were not; 3: no GPU, no family or no ncu."""
+    """0: every row was profiled; 1: some were not; 2: wrong arguments or file; 3: no GPU, no family
+    or no ncu."""
     parser = parser_of("gpu_profile", __doc__)
     parser.add_argument("results", type=Path, help="a result file of kernels.bench")
     parser.add_argument("--below", type=float, default=0.95, help="upper end of the ratio")
     parser.add_argument("--most", type=int, default=12, help="rows at most, the worst first")
+    early = parser.parse_args(arguments)
+    try:
+        rows = losing(early.results, early.below)[: early.most]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        parser.error(f"{early.results} is no result file of kernels.bench: {error!r}")
     try:
         ncu = find_ncu()
     except ProfilerUnusable as error:
         parser.exit(3, f"error: {error}\n")
     chosen, facts, device = begin(parser, arguments)
-    rows = losing(chosen.results, chosen.below)[: chosen.most]
     found = []
     with progress_bar() as bar:
         task = bar.add_task("profile", total=len(rows), failed="")

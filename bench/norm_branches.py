@@ -18,6 +18,7 @@ from kernels.norm.plan import NormPlan
 from kernels.norm.ring_launches import NormLaunch, small_launches, small_plan
 from solver.device import load_profile
 from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_space import legal_configs
 
@@ -129,7 +130,7 @@ def branches_of(plan: NormPlan) -> dict[str, str]:
         "hold": config.hold,
         "stores": config.stores,
         "chunk": _chunk(problem, config),
-        "vectors": _many(family.vectors_of(problem, config)) if _in_registers(config) else "none",
+        "vectors": _many(block.vectors_of(problem, config)) if _in_registers(config) else "none",
         "lanes": "idle" if _lanes_idle(problem, config) else "all",
         "depth": {0: "none", 2: "2", 3: "3"}.get(config.depth, "more"),
         "ring": _ring(problem, config, units),
@@ -213,7 +214,7 @@ def _producers(config: NormConfig) -> str:
 def _chunk(problem: NormProblem, config: NormConfig) -> str:
     if not config.has_ring:
         return "none"
-    found = family.chunking(problem, config)
+    found = block.chunking(problem, config)
     if found.chunks_per_unit == 1:
         return "row" if found.rows_per_unit == 1 else "rows"
     return "cut" if problem.row_bytes % config.chunk_bytes else "part"
@@ -225,12 +226,13 @@ def _lanes_idle(problem: NormProblem, config: NormConfig) -> bool:
 
 
 def _rows_of_unit(problem: NormProblem, config: NormConfig) -> int:
-    return family.chunking(problem, config).rows_per_unit if config.has_ring else config.teams
+    ring_rows: int = block.chunking(problem, config).rows_per_unit
+    return ring_rows if config.has_ring else int(config.teams)
 
 
 def _ring(problem: NormProblem, config: NormConfig, units: int) -> str:
     if not config.has_ring:
         return "none"
-    each = family.chunking(problem, config).chunks_per_unit * (1 + (config.hold == "reload"))
+    each = block.chunking(problem, config).chunks_per_unit * (1 + (config.hold == "reload"))
     laps = -(-units // config.groups) * each / config.depth
     return "part" if laps <= 1 else "wraps" if laps <= 2 else "often"

@@ -27,6 +27,7 @@ from bench.files import write
 from kernels.norm.cells import Cell
 from solver.device import DeviceProfile, load_profile
 from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_crowding import reserved_smem_bytes
 from solver.families.norm_activation_legality import why_illegal
@@ -155,7 +156,7 @@ def _strong(problem: NormProblem, device: DeviceProfile, words: Container[int]) 
         if warps == 16 and team < 16:
             continue
         config = NormConfig("strong", warps, team=team, blocks_per_sm=blocks)
-        if team <= warps and family.words_of(problem, config) in words:
+        if team <= warps and block.words_of(problem, config) in words:
             tighter = replace(config, blocks_per_sm=blocks + 1)
             tightest = why_illegal(problem, tighter, device) is not None
             if why_illegal(problem, config, device) is None and (blocks == 1 or tightest):
@@ -168,9 +169,9 @@ def _preference(problem: NormProblem, config: NormConfig) -> tuple[float | NormC
     memory, of which four blocks fit in an SM."""
     return (
         config.hold != "registers",
-        abs(family.words_of(problem, config) - 24),
-        family.chunking(problem, config).chunks_per_unit > 1,
-        abs(log2(family.smem_bytes(problem, config) / SMEM_BYTES)),
+        abs(block.words_of(problem, config) - 24),
+        block.chunking(problem, config).chunks_per_unit > 1,
+        abs(log2(block.smem_bytes(problem, config) / SMEM_BYTES)),
         config,
     )
 

@@ -34,9 +34,9 @@ Whole = Callable[[str, int, int], Callable[[str], int]]
 """What reads a field's integer between two limits."""
 
 
-def place_of(out: Path | None, device: str) -> Path:
-    """Where a profile is stored: ``out``, else in WARPWRIGHT_PROFILES. Raises InvalidInput, also
-    where nothing can be written there."""
+def place_of(out: Path | None) -> Path:
+    """Where a profile is stored: the file ``out``, else the folder WARPWRIGHT_PROFILES. Raises
+    InvalidInput, also where nothing can be written there."""
     if out is not None:
         if out.is_dir():
             raise InvalidInput("out", f"must name a file, {out} is a folder")
@@ -46,7 +46,7 @@ def place_of(out: Path | None, device: str) -> Path:
     if folder is None:
         raise InvalidInput("out", f"must be given where {PROFILES_VARIABLE} names no folder")
     check_folder(folder)
-    return folder / f"{device}.json"
+    return folder
 
 
 def add_arguments(
@@ -86,8 +86,10 @@ def perform(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Do what ``add_arguments``' options ask for; the record, with ``status`` (stored, judged or
     refused), ``reason``, ``details`` and ``out``. Raises WarpwrightError."""
     asked = Asked(arguments.from_scratch, arguments.seed, arguments.rows, arguments.commit)
+    path = None if arguments.dry_run else place_of(arguments.out)
     _, device = require_gpu()
-    path = None if arguments.dry_run else place_of(arguments.out, device)
+    if path is not None and path.is_dir():
+        path /= f"{device}.json"
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
         terminated_as_interrupt(),

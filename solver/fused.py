@@ -14,17 +14,18 @@ from typing import Any, Literal
 import numpy as np
 
 from solver.advice import thresholds
+from solver.advice.advise import AGAINST, SPECIALISE, UNDECIDED, Verdict
 from solver.calibration.rows import Floats
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
 from solver.families.norm_activation_advice import advise_problem
-from solver.families.norm_activation_rivals import RIVALS
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, RIVALS
 from solver.norm_record import NormRace
 
 TIE = thresholds.TIE.value
 """What a gain may be off 1 and still decide nothing."""
-HEADLINE = "like_warps"
-VERDICTS = ("specialise", "no", "undecided")
+HEADLINE = DEFAULT_RIVAL
+VERDICTS = (SPECIALISE, AGAINST, UNDECIDED)
 HELD_OUT = (
     *("decided", "undecided", "coverage", "advice_right", "right_when_yes", "right_when_no"),
     *("advice_right_all", "sign_right"),
@@ -32,7 +33,7 @@ HELD_OUT = (
 """Figures of advice that are given for what is held out, too."""
 Sign = Literal["wins", "loses", "ties"]
 SIGNS: tuple[Sign, ...] = ("wins", "loses", "ties")
-RIGHT: dict[Sign, str] = {"wins": "specialise", "loses": "no"}
+RIGHT: dict[Sign, Verdict] = {"wins": SPECIALISE, "loses": AGAINST}
 """What advice must say of each sign of the measured gain."""
 
 
@@ -44,7 +45,7 @@ class Outcome:
 
     race: NormRace
     predicted_us: Floats
-    verdicts: Mapping[str, str]
+    verdicts: Mapping[str, Verdict]
     expected: Mapping[str, float | None]
 
     def fastest(self, *kinds: str) -> int | None:
@@ -141,7 +142,7 @@ def advice_figures(found: Sequence[Outcome], rival: str) -> dict[str, Any]:
             confusion[outcome.verdicts[rival]][sign] += 1
     right = {sign: confusion[verdict][sign] for sign, verdict in RIGHT.items()}
     decided = {sign: sum(row[sign] for row in confusion.values()) for sign in RIGHT}
-    advised = {sign: decided[sign] - confusion["undecided"][sign] for sign in RIGHT}
+    advised = {sign: decided[sign] - confusion[UNDECIDED][sign] for sign in RIGHT}
     signs = [
         expected > 1 if sign == "wins" else expected <= 1
         for outcome in found

@@ -16,7 +16,7 @@ from solver.advice.rates import rates_of
 from solver.device import DeviceProfile
 from solver.families.norm_activation import NormConfig
 from solver.families.norm_activation_rivals import RIVALS
-from solver.fused import TIE, Outcome
+from solver.fused import HEADLINE, TIE, Outcome
 
 CLAIMED = (0.55, 0.70)
 """Time over a plain kernel's that is claimed: 30 to 45 % less."""
@@ -76,7 +76,7 @@ def _against_plain(outcome: Outcome) -> float | None:
 
 
 def _against_like(outcome: Outcome) -> float | None:
-    return _over(_claimed(outcome), outcome.least_us(*RIVALS["like_warps"]))
+    return _over(_claimed(outcome), outcome.least_us(*RIVALS[HEADLINE]))
 
 
 def _named_over_mbarrier(outcome: Outcome) -> float | None:

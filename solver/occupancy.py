@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from solver.device import DeviceProfile
+from solver.elementwise import largest, smallest
 
 WARP = 32
 REGISTERS_MAX = 255  # of a thread
@@ -41,10 +42,10 @@ def sm_limits(device: DeviceProfile) -> SmLimits:
 
 
 def resident_blocks(
-    threads: int, registers: int, smem_bytes: int, sm: SmLimits, barriers: int = 1
-) -> int:
-    """Blocks that an SM holds at once; ``smem_bytes`` of each without the system's share, and
-    ``barriers`` that ptxas says it uses. 0: none.
+    threads: Any, registers: Any, smem_bytes: Any, sm: SmLimits, barriers: Any = 1
+) -> Any:
+    """Blocks that an SM holds at once, of numbers or element by element; ``smem_bytes`` of each
+    without the system's share, and ``barriers`` that ptxas says it uses. 0: none.
 
     Registers are given out by 256 a warp, to warps of four schedulers alike, shared memory by 128
     bytes (CUDA occupancy calculator).
@@ -53,8 +54,8 @@ def resident_blocks(
     warps = sm.registers // whole(registers * WARP, REGISTER_UNIT) // SCHEDULERS * SCHEDULERS
     by_smem = sm.smem_bytes // whole(smem_bytes + BLOCK_SMEM_BYTES, SMEM_UNIT)
     by_threads, by_registers = sm.threads // (block_warps * WARP), warps // block_warps
-    by_barriers = sm.barriers // max(1, barriers)
-    return min(sm.blocks, by_threads, by_registers, by_smem, by_barriers)
+    by_barriers = sm.barriers // largest(1, barriers)
+    return smallest(sm.blocks, by_threads, by_registers, by_smem, by_barriers)
 
 
 def l1_bytes(smem_bytes: Any, sm: SmLimits) -> Any:
@@ -64,6 +65,6 @@ def l1_bytes(smem_bytes: Any, sm: SmLimits) -> Any:
     return sm.smem_bytes + LEAST_L1_BYTES - np.minimum(np.array(CARVEOUTS)[places], sm.smem_bytes)
 
 
-def whole(amount: int, step: int) -> int:
+def whole(amount: Any, step: int) -> Any:
     """The least multiple of ``step`` from ``amount`` on."""
     return -(-amount // step) * step

@@ -63,7 +63,9 @@ def answer_body(solution: Solution) -> dict[str, Any]:
         "model_version": MODEL_VERSION,
         **question.to_dict(),
         **chosen(solution, best),
-        **family_of(problem).verdict(solution.space.allowed, best.work, device),
+        **family_of(problem).verdict(
+            problem, question.cache, solution.space.allowed, best.work, device
+        ),
         "proof": _proof(solution),
         "alternatives": [listed_row(solution, row) for row in solution.rows[1:]],
         "device": describe_device(device, question.model, family_of(problem).name),

@@ -14,8 +14,8 @@ import numpy as np
 from bench.norm_grid import cells
 from kernels.norm.cells import Cell
 from solver.device import DeviceProfile, load_profile
-from solver.families import norm_activation as family
-from solver.families.norm_activation_columns import launch_registers, norm_rows
+from solver.families import norm_activation_block as block
+from solver.families.norm_activation_columns import norm_rows
 from solver.families.norm_activation_cost import priced
 from solver.occupancy import sm_limits
 from solver.pick import price
@@ -46,10 +46,10 @@ def timed(
             continue
         problem, configs = race[0].problem, [cell.config for cell in race]
         resident = [
-            family.resident_blocks(
+            block.resident_blocks(
                 cell.config,
-                launch_registers(problem, cell.config, limits.registers),
-                family.smem_bytes(problem, cell.config) + cell.reserved_smem_bytes,
+                block.launch_registers(problem, cell.config, limits.registers),
+                block.smem_bytes(problem, cell.config) + cell.reserved_smem_bytes,
                 limits,
             )
             for cell in race

@@ -63,7 +63,7 @@ class Submission:
         )
         if earlier is not None:
             return kind.answer(earlier, 200)
-        check()
+        await run_in_threadpool(check)
         await run_in_threadpool(check_quota, caller, services.database, services.metrics)
         job, fresh = await run_in_threadpool(
             services.jobs.submit,

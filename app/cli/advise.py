@@ -22,20 +22,25 @@ from app.cli.documents import read_json
 from app.cli.layout import Body, pairs
 from app.cli.session import OK, Session
 from app.host import detect_host
-from app.schemas.advice import OPS, AdviseRequest
+from app.ops import NORM, OPS
+from app.schemas.advice import OPS as ADVISED
+from app.schemas.advice import AdviseRequest
 from app.schemas.faults import describe
+from solver.advice.advise import SOURCES
 from solver.advice.ncu import FIELD, MAX_CHARS
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import DEFAULT_RIVAL
-from solver.families.norm_activation_rivals import RIVALS
+from solver.families.norm_activation_advice import MEASURE
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, RIVALS
 
-SOURCES = {"figures": "its figures", "model": "the model", "races": "races beside it"}
 VERDICTS = {
     "specialise": "divide the warps",
     "no": "don't divide the warps",
     "undecided": "undecided: measure it",
 }
+
+
+MISSING = {MEASURE: "the kinds raced on the GPU: warpwright verify --op norm_activation"}
 
 
 def add_commands(commands: Any) -> None:
@@ -44,14 +49,19 @@ def add_commands(commands: Any) -> None:
         "advise", help="whether to divide a kernel's warps into producers and consumers"
     )
     about = advise_.add_mutually_exclusive_group(required=True)
-    about.add_argument("--figures", type=Path, metavar="FILE.json", help="figures of a kernel")
+    about.add_argument(
+        "--figures",
+        type=Path,
+        metavar="FILE.json",
+        help="figures of a kernel, or a request or an answer that has them",
+    )
     about.add_argument(
         "--ncu",
         type=Path,
         metavar="FILE.csv",
         help="what ncu --csv --page raw, or --page details, printed",
     )
-    about.add_argument("--op", metavar="|".join(OPS), help="a family of kernels")
+    about.add_argument("--op", metavar="|".join(ADVISED), help="a family of kernels")
     advise_.add_argument("--kernel", help="with --ncu: a launch's ID, a kernel's name or a part")
     dtypes = tuple(family.ELEMENT_BYTES)
     advise_.add_argument("--dtype", metavar="|".join(dtypes), help=f"{dtypes[0]}, with --op")
@@ -62,7 +72,7 @@ def add_commands(commands: Any) -> None:
         metavar="|".join(RIVALS),
         help=f"with --op: what divided warps are held against; {DEFAULT_RIVAL}",
     )
-    add_cache(advise_)
+    add_cache(advise_, "x (with --op) is")
     add_device(advise_)
     add_json(advise_)
     advise_.set_defaults(run=advise, cache=None)
@@ -76,7 +86,7 @@ def advise(arguments: argparse.Namespace, session: Session) -> int:
         if (value := getattr(arguments, name)) is not None
     }
     if arguments.figures is not None:
-        values["figures"] = read_json("figures", arguments.figures)
+        values["figures"] = _figures(read_json("figures", arguments.figures))
     if arguments.ncu is not None:
         values[FIELD] = _read_text(arguments.ncu)
     try:
@@ -87,6 +97,13 @@ def advise(arguments: argparse.Namespace, session: Session) -> int:
     body = function(*given)
     session.emit(body, lambda console: show(console, body))
     return OK
+
+
+def _figures(values: Any) -> Any:
+    """The figures, or those of a request or an answer."""
+    if isinstance(values, dict) and isinstance(values.get("figures"), dict):
+        return values["figures"]
+    return values
 
 
 def _read_text(path: Path) -> str:
@@ -103,7 +120,8 @@ def show(console: Console, body: Body) -> None:
     rows = [("verdict", VERDICTS[body["verdict"]])]
     rows += [(f"  {reason['reason']}", reason["words"]) for reason in body["reasons"]]
     if body["missing"]:
-        rows.append(("would decide", ", ".join(body["missing"])))
+        known = [MISSING.get(name, name) for name in body["missing"]]
+        rows.append(("would decide", ", ".join(known)))
     rows += [
         (f"{step['step'].replace('_', ' ')}: {step['outcome']}", step["words"])
         for step in body["steps"]
@@ -129,7 +147,10 @@ def _title(body: Body) -> str:
         name = "".join(each if each.isprintable() else "?" for each in launch["kernel"])
         about = f"launch {launch['id']}, {name}"
     if (problem := body["problem"]) is not None:
-        about = f"{problem['rows']} rows of {problem['width']} in {problem['dtype']}"
+        op = OPS[NORM]
+        about = op.problem_words(op.problem(**problem))
+        if (warps := body["warps_per_sm"]) is not None:
+            about += f" with {warps} warps on an SM"
     return f"{about}, on {body['device']['title']}"
 
 

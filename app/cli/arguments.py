@@ -199,13 +199,17 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_cache(parser: argparse.ArgumentParser) -> None:
-    """--cache."""
+PRODUCTS_INPUTS = "A and B are"
+ANY_INPUTS = f"A and B (with --op {NORM}: x) are"
+
+
+def add_cache(parser: argparse.ArgumentParser, inputs: str = PRODUCTS_INPUTS) -> None:
+    """--cache, which says where the ``inputs`` are."""
     parser.add_argument(
         "--cache",
         default="cold",
         metavar="|".join(CACHES),
-        help="where A and B are before the launch: in device memory, or in the L2",
+        help=f"where {inputs} before the launch: in device memory, or in the L2; cold",
     )
 
 
@@ -215,7 +219,7 @@ def add_question(parser: argparse.ArgumentParser, *, any_op: bool = False) -> No
     (add_any_problem if any_op else add_problem)(parser)
     add_device(parser)
     add_model(parser)
-    add_cache(parser)
+    add_cache(parser, ANY_INPUTS if any_op else PRODUCTS_INPUTS)
     parser.add_argument("--proof", default="full", metavar="|".join(PROOFS))
     add_wishes(parser)
 

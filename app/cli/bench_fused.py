@@ -16,12 +16,7 @@ from app.cli.layout import pairs
 from app.cli.session import OK, Session
 from app.host import detect_host
 from solver.device import load_profile
-
-RIVALS = {
-    "like_warps": "the fastest of like warps, a ring of theirs included",
-    "strong": "the fastest strong kernel",
-    "plain": "the fastest plain kernel",
-}
+from solver.families.norm_activation_rivals import RIVAL_WORDS
 
 
 def add_kind(kinds: Any) -> None:
@@ -86,7 +81,7 @@ def _show(console: Console, result: Mapping[str, Any]) -> None:
             ],
         )
     )
-    for rival, words in RIVALS.items():
+    for rival, words in RIVAL_WORDS.items():
         _show_advice(console, f"Advice against {words}", result["against"][rival])
     _table(
         console,

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from app import answers, norm_verification
 from app.cli.arguments import (
+    ANY_INPUTS,
     add_any_problem,
     add_cache,
     add_config,
@@ -34,6 +35,7 @@ from app.schemas.norm_questions import NormVerificationRequest
 from app.schemas.questions import RACED_MAX, VerificationRequest
 from app.timeline import timeline_svg, trace_words
 from app.verification import verify_here
+from app.verification_input import check_asked
 from kernels.compile import check_compiled, compile_kernel
 from kernels.norm.verify import require_norm_gpu
 from kernels.protocol import VERIFY
@@ -41,7 +43,6 @@ from kernels.verify import VerificationRequest as Verification
 from kernels.verify import require_gpu
 from solver.config import Config
 from solver.device import load_profile
-from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.problem import Problem
 from solver.question import Question
@@ -66,7 +67,7 @@ def add_commands(commands: Any) -> None:
     )
     add_any_problem(verify_)
     add_config(verify_, required=False)
-    add_cache(verify_)
+    add_cache(verify_, ANY_INPUTS)
     verify_.add_argument(
         "--top-k",
         type=bounded("top_k", 1, RACED_MAX),
@@ -129,6 +130,7 @@ def verify(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright verify M N K``, or of another --op; exits 1 where the verification fails, 3
     where it could not be remembered, or its picture written."""
     asked = verification_of(arguments)
+    check_asked(asked, detect_host().device)
     if isinstance(asked, NormVerificationRequest):
         return _verify_rows(asked, arguments, session)
     return _verify_product(asked, arguments, session)
@@ -155,8 +157,6 @@ def _verify_product(
     problem = asked.problem()
     gpu, device = require_gpu()
     check_memory(problem, gpu)
-    if asked.top_k > 1 and asked.config is not None:
-        raise InvalidInput("top_k", "must be 1 with config: it is for the pick alone")
     with session.waiting(f"verifying on {gpu.name}"), memory(make=True) as learning:
         answer = answers.choose(
             problem, None if asked.config is None else asked.config.config(), device, asked.cache

@@ -22,7 +22,7 @@ from kernels.norm.profile import profile_cells
 from kernels.profiler import find_ncu
 from solver.errors import InvalidInput
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormProblem
+from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_advice import LEAST_WARPS, MOST_WARPS
 from solver.families.norm_activation_crowding import reserved_smem_bytes
 from solver.families.norm_activation_forecast import forecasts
@@ -67,11 +67,12 @@ def profile(arguments: argparse.Namespace, session: Session) -> int:
     gpu = find_gpu()
     device = norm_profile(gpu)
     found = forecasts(problem, device, "cold", warps)
-    cells = [
-        Cell("profile", problem, each.config, reserved or 0, warps)
-        for each in found.values()
-        for reserved in (reserved_smem_bytes(problem, each.config, warps, device),)
-    ]
+
+    def cell(config: NormConfig) -> Cell:
+        reserved = reserved_smem_bytes(problem, config, warps, device) or 0
+        return Cell("profile", problem, config, reserved, warps)
+
+    cells = [cell(each.config) for each in found.values()]
     with session.waiting(f"profiling {listing(list(found))} on {gpu.name}"):
         profiled = profile_cells(cells, device)
     body = {
@@ -93,7 +94,7 @@ def _problem_of(arguments: argparse.Namespace) -> NormProblem:
     for name in ("rows", "width"):
         if given[name] is None:
             raise InvalidInput(name, f"is required with op {NORM}")
-    return NormProblem(**{name: value for name, value in given.items() if value is not None})
+    return NormProblem.asked(**{name: value for name, value in given.items() if value is not None})
 
 
 def _show(console: Console, kernels: Sequence[Body]) -> None:

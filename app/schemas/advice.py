@@ -7,14 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from app.schemas.limits import Name, between, one_of
+from app.schemas.norm_answers import Kind
 from app.schemas.parts import Shape
 from app.schemas.questions import Cache, Device, Request
-from solver.advice.advise import Source
+from solver.advice.advise import Source, Verdict
 from solver.advice.figures import INTEGERS, NUMBERS, SOURCES
 from solver.advice.ncu import MAX_CHARS
 from solver.families import norm_activation as family
-from solver.families.norm_activation_advice import DEFAULT_RIVAL, LEAST_WARPS, MOST_WARPS
-from solver.families.norm_activation_rivals import RIVALS
+from solver.families.norm_activation_advice import LEAST_WARPS, MOST_WARPS
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, RIVALS
 
 
 def _whole(name: str, words: str, *default: Any) -> Any:
@@ -172,7 +173,7 @@ class ReasonShape(Shape):
         "short_kernel",
         "served_by_l2",
         "small_gain",
-        "slower_by_model",
+        "slower",
         "used_up",
         "does_not_wait",
         "latency_hidden",
@@ -200,7 +201,7 @@ class AlternativeShape(Shape):
 
 
 class ForecastShape(Shape):
-    kind: Literal["plain", "strong", "ring", "specialised"]
+    kind: Kind
     time_us: float
     config: dict[str, Any]
 
@@ -219,6 +220,9 @@ class AdviseAnswer(Shape):
     """Whether to divide a kernel's warps."""
 
     problem: dict[str, Any] | None = Field(description="of `op`; else null")
+    cache: str | None = Field(description="of `op`, as asked: where x is")
+    warps_per_sm: int | None = Field(description="of `op`, as asked: null, too, where all that fit")
+    rival: str | None = Field(description="of `op`, as asked: what divided warps are held against")
     config: dict[str, Any] | None = Field(description="the kernel of `op` that figures are of")
     kernels: list[ForecastShape] = Field(
         description="of `op`: the fastest kernel of each kind, by races beside it or by the model; "
@@ -226,7 +230,7 @@ class AdviseAnswer(Shape):
     )
     launch: LaunchShape | None = Field(description="of `ncu_csv`; else null")
     notes: list[str] = Field(description="what had to be taken for something else")
-    verdict: Literal["specialise", "no", "undecided"]
+    verdict: Verdict
     source: Source = Field(description="what the answer is by")
     steps: list[StepShape]
     reasons: list[ReasonShape] = Field(description="all that speak against it")

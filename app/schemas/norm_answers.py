@@ -9,6 +9,7 @@ from pydantic import Field
 from app.schemas.answers import NotRequested, Objective, Optimal, OptimizeAnswer, Timeout
 from app.schemas.norm_questions import NormConfigRequest
 from app.schemas.parts import Bound, Breakdown, DeviceUsed, Kernel, Pipeline, Shape
+from solver.advice.advise import Verdict
 
 Kind = Literal["plain", "strong", "ring", "specialised"]
 
@@ -93,7 +94,8 @@ class NormOptimizeAnswer(Shape):
     strong_time_us: float | None = Field(description="as `kinds.strong.time_us`")
     specialised_time_us: float | None = Field(description="as `kinds.specialised.time_us`")
     kinds: Kinds
-    specialising: str = Field(description="whether dividing the warps pays, and by how much")
+    advice: Verdict = Field(description="whether to divide the warps, as `/v1/advise` has it")
+    specialising: str = Field(description="the same in words, and by how much")
     source: Literal["model"]
     score: float | None = Field(None, description="present with a weighted objective")
     proof: Annotated[Optimal | Timeout | NotRequested, Field(discriminator="status")]

@@ -10,10 +10,8 @@ from pydantic import ConfigDict, Field
 from app.schemas.limits import Name, between, one_of
 from app.schemas.objectives import DEFAULT_OBJECTIVE, ObjectiveRequest
 from app.schemas.questions import Device, Priority, Proof, Request, TimeLimit, TopK
-from solver.errors import InvalidProblem
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.limits import check_integer
 from solver.objective import objective_from_dict
 from solver.problem import CACHES
 from solver.question import NormQuestion
@@ -71,10 +69,8 @@ class NormProblemRequest(Request):
     degree: Degree = 0
 
     def problem(self) -> NormProblem:
-        """The solver's problem; InvalidProblem names the field and the limit. Without rows there is
-        nothing to launch: a kernel takes none, a question has some."""
-        check_integer("rows", self.rows, 1, family.MAX_ROWS, error=InvalidProblem)
-        return NormProblem(**{f.name: getattr(self, f.name) for f in fields(NormProblem)})
+        """The solver's problem; InvalidProblem names the field and the limit."""
+        return NormProblem.asked(**{f.name: getattr(self, f.name) for f in fields(NormProblem)})
 
 
 class NormConfigRequest(Request):

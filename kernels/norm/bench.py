@@ -26,7 +26,7 @@ from kernels.bench_result import ResultFile, package_versions
 from kernels.errors import CompilerAbsent, GpuLost, KernelError
 from kernels.host import find_gpu
 from kernels.norm import worker
-from kernels.norm.cells import Cell, races, read_cells
+from kernels.norm.cells import Cell, races, read_cells, read_plan
 from kernels.norm.compile import NormKey, compile_key, compile_norm, source_hash
 from kernels.norm.device import norm_profile
 from kernels.nvrtc import version as nvrtc_version
@@ -112,6 +112,7 @@ def run_plan(
 ) -> ResultFile:
     """Measure every cell of a plan and write ``out``; ``made_at`` is the commit that the record
     names, this checkout's where it says none. Raises WarpwrightError."""
+    read_plan(plan)  # what is wrong with it is told wherever there is no GPU, too
     gpu = find_gpu()
     profile = norm_profile(gpu)
     cells = read_cells(plan, profile)

@@ -11,7 +11,7 @@ from typing import Any
 from solver.device import DeviceProfile
 from solver.errors import InvalidInput
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_legality import check_legal
+from solver.families.norm_activation_legality import check_legal, check_ranges
 from solver.limits import check_choice, check_integer
 
 MAX_SMEM_BYTES = 1 << 20
@@ -47,6 +47,18 @@ class Cell:
 
 def read_cells(path: Path, device: DeviceProfile) -> list[Cell]:
     """The cells of a plan, each legal on ``device``. Raises InvalidInput, naming cell and field."""
+    cells = read_plan(path)
+    for index, cell in enumerate(cells):
+        try:
+            check_legal(cell.problem, cell.config, device)
+        except InvalidInput as error:
+            raise InvalidInput(f"cells[{index}].{error.field}", error.message) from error
+    return cells
+
+
+def read_plan(path: Path) -> list[Cell]:
+    """The cells of a plan, whatever device they are for. Raises InvalidInput, naming cell and
+    field."""
     try:
         cells = json.loads(path.read_text("utf-8"))["cells"]
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -56,7 +68,7 @@ def read_cells(path: Path, device: DeviceProfile) -> list[Cell]:
     found = []
     for index, cell in enumerate(cells):
         try:
-            found.append(_cell(cell, device))
+            found.append(_cell(cell))
         except InvalidInput as error:
             raise InvalidInput(f"cells[{index}].{error.field}", error.message) from error
     for race, members in groupby(found, key=lambda cell: cell.race):
@@ -70,7 +82,7 @@ def races(cells: list[Cell]) -> list[list[Cell]]:
     return [list(members) for _, members in groupby(cells, key=lambda cell: cell.race)]
 
 
-def _cell(values: Any, device: DeviceProfile) -> Cell:
+def _cell(values: Any) -> Cell:
     names = [field.name for field in fields(Cell)]
     values = _object("", values)
     for name in values:
@@ -82,7 +94,7 @@ def _cell(values: Any, device: DeviceProfile) -> Cell:
     config = NormConfig.from_dict(_object("config", values["config"]))
     reserved = values.get("reserved_smem_bytes", 0)
     check_integer("reserved_smem_bytes", reserved, 0, MAX_SMEM_BYTES)
-    check_legal(problem, config, device)
+    check_ranges(config)
     return Cell(
         str(values.get("race", "")),
         problem,

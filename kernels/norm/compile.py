@@ -14,6 +14,7 @@ from kernels.errors import CompileFailed
 from kernels.ptxas import read_report
 from kernels.sources import ID_DIGITS, NORM_PREFIX, digest, headers_named, options
 from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 
 ENTRY = "norm_activation"
@@ -56,7 +57,7 @@ class NormKey:
 
 def compile_key(problem: NormProblem, config: NormConfig) -> NormKey:
     """The key of a legal configuration's kernel."""
-    chunk_vectors = family.chunk_vectors_of(problem, config)
+    chunk_vectors = block.chunk_vectors_of(problem, config)
     if config.hold != "registers":  # only whether rows come in chunks is compiled in
         chunk_vectors = min(chunk_vectors, 1)
     return NormKey(
@@ -73,7 +74,7 @@ def compile_key(problem: NormProblem, config: NormConfig) -> NormKey:
         config.barrier,
         config.hold,
         config.stores,
-        family.vectors_of(problem, config),
+        block.vectors_of(problem, config),
         chunk_vectors,
         config.blocks_per_sm,
         config.register_split,

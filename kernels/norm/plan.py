@@ -14,7 +14,7 @@ from kernels.errors import CompilerMismatch
 from kernels.norm.compile import CompiledNorm, compile_key
 from solver.device import DeviceProfile
 from solver.errors import IllegalConfig
-from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_legality import check_legal
 from solver.limits import check_integer, check_number
@@ -67,26 +67,23 @@ class NormPlan:
         """The kernel's parameter for these device addresses. Raises InvalidInput for eps."""
         check_number("eps", eps, *EPS_RANGE)
         problem, config = self.problem, self.config
-        rows, chunks, slot = 1, 1, 0
-        if config.has_ring:
-            found = family.chunking(problem, config)
-            rows, chunks, slot = found.rows_per_unit, found.chunks_per_unit, found.slot_bytes
-        block = np.zeros(1, ARGUMENTS)
-        block[0] = (
+        found = block.chunking(problem, config)
+        arguments = np.zeros(1, ARGUMENTS)
+        arguments[0] = (
             *(x, scale, shift, y),
             problem.rows,
-            family.units_of(problem, config),
+            block.units_of(problem, config),
             units_per_block(config),
-            rows,
+            found.rows_per_unit,
             problem.width,
             problem.degree,
             eps,
             config.depth,
-            slot,
+            found.slot_bytes,
             config.chunk_bytes,
-            chunks,
+            found.chunks_per_unit,
         )
-        return block
+        return arguments
 
 
 def units_per_block(config: NormConfig) -> int:
@@ -114,11 +111,11 @@ def plan_norm(
     check_legal(problem, config, device)
     if compiled.key != compile_key(problem, config):
         raise CompilerMismatch(f"{compiled.kernel_id} was not compiled for {config}")
-    own = family.smem_bytes(problem, config)
+    own = block.smem_bytes(problem, config)
     slots = config.groups * config.depth
-    slot = family.chunking(problem, config).slot_bytes if config.has_ring else 0
+    slot = block.chunking(problem, config).slot_bytes
     counted = slots * (slot + compiled.slot_overhead_bytes) + compiled.fixed_smem_bytes
-    barriers = family.barriers_used(config)
+    barriers = block.barriers_used(config)
     if compiled.barriers != barriers:
         raise CompilerMismatch(
             f"{compiled.kernel_id} takes {compiled.barriers} barriers, the plan {barriers}"
@@ -131,13 +128,13 @@ def plan_norm(
     most = device.limit("smem_per_block_bytes") - own
     check_integer("reserved_smem_bytes", reserved_smem_bytes, 0, most)
     smem = own + reserved_smem_bytes
-    resident = family.resident_blocks(config, compiled.registers, smem, sm_limits(device))
+    resident = block.resident_blocks(config, compiled.registers, smem, sm_limits(device))
     if resident < 1:
         raise IllegalConfig(
             "consumers",
             f"no block of {config.threads} threads and {compiled.registers} registers each fits",
         )
-    units = family.units_of(problem, config)
+    units = block.units_of(problem, config)
     each = units_per_block(config)
     grid = -(-units // each) if each else min(units, sms * resident)
     return NormPlan(problem, config, grid, config.threads, smem, resident)

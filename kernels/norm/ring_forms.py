@@ -35,18 +35,22 @@ def forms(sample: int | None = None, seed: int = 0) -> Kernels:
         problem = NormProblem(ROWS, width, dtype, "layer", "silu")
         for config in legal_configs(problem, load_profile("h200")):
             found.setdefault(compile_key(problem, config), (problem, config))
-    kernels = list(_varied(list(found.values())))
-    if sample is not None:
-        kernels = random.Random(seed).sample(kernels, min(sample, len(kernels)))
-    return kernels
+    return _sampled(list(_varied(list(found.values()))), sample, seed)
 
 
-def planned(path: Path) -> Kernels:
-    """A kernel of every compile key of a plan of norm cells. Raises InvalidInput."""
+def planned(path: Path, sample: int | None = None, seed: int = 0) -> Kernels:
+    """A kernel of every compile key of a plan of norm cells, or of a seeded sample. Raises
+    InvalidInput."""
     found: dict[NormKey, tuple[NormProblem, NormConfig]] = {}
     for cell in read_cells(path, load_profile("h200")):
         found.setdefault(compile_key(cell.problem, cell.config), (cell.problem, cell.config))
-    return list(found.values())
+    return _sampled(list(found.values()), sample, seed)
+
+
+def _sampled(kernels: Kernels, sample: int | None, seed: int) -> Kernels:
+    if sample is None:
+        return kernels
+    return random.Random(seed).sample(kernels, min(sample, len(kernels)))
 
 
 def _varied(kernels: Kernels) -> Iterator[tuple[NormProblem, NormConfig]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kernels.norm.compile import compile_key
 from kernels.norm.plan import NormPlan, units_per_block
 from solver.device import load_profile
-from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_legality import why_illegal
 from solver.ring.stream import Stream, StreamUnit
@@ -33,7 +33,7 @@ class NormLaunch:
     def units(self) -> range:
         """The block's units of work, by number (``Schedule`` of norm_types.cuh)."""
         each = units_per_block(self.plan.config)
-        total = family.units_of(self.plan.problem, self.plan.config)
+        total = block.units_of(self.plan.problem, self.plan.config)
         if not each:
             return range(self.block, total, self.plan.grid)
         return range(self.block * each, min(total, (self.block + 1) * each))
@@ -43,7 +43,7 @@ class NormLaunch:
         problem, config = self.plan.problem, self.plan.config
         each = config.teams
         if config.has_ring:
-            each = family.chunking(problem, config).rows_per_unit
+            each = block.chunking(problem, config).rows_per_unit
         return range(unit * each, min(problem.rows, (unit + 1) * each))
 
     def chunks_of(self, unit: int) -> list[range]:
@@ -52,7 +52,7 @@ class NormLaunch:
         problem, config = self.plan.problem, self.plan.config
         if not config.has_ring:
             return []
-        found = family.chunking(problem, config)
+        found = block.chunking(problem, config)
         rows = self.rows_of(unit)
         start, end = rows.start * problem.row_bytes, rows.stop * problem.row_bytes
         if found.chunks_per_unit == 1:
@@ -78,7 +78,7 @@ def described(launch: NormLaunch) -> Teams:
         copies=config.copies,
         barrier=config.barrier,
         hold=config.hold,
-        chunked=family.chunking(problem, config).chunks_per_unit > 1,
+        chunked=block.chunking(problem, config).chunks_per_unit > 1,
         bulk_stores=config.stores == "bulk",
     )
 
@@ -116,19 +116,20 @@ def small_launches(problem: NormProblem, config: NormConfig) -> Iterator[NormLau
 def small_plan(problem: NormProblem, config: NormConfig) -> NormPlan:
     """The launch of a legal configuration in few blocks: BLOCKS of them where they are
     persistent."""
-    units, each = family.units_of(problem, config), units_per_block(config)
+    units, each = block.units_of(problem, config), units_per_block(config)
     grid = -(-units // each) if each else min(BLOCKS, units)
-    return NormPlan(problem, config, grid, config.threads, family.smem_bytes(problem, config), 1)
+    return NormPlan(problem, config, grid, config.threads, block.smem_bytes(problem, config), 1)
 
 
 def _rows(problem: NormProblem, config: NormConfig, last: bool) -> int:
     """Rows with which a persistent block goes round its rings, and more, and of the block that is
     read the last unit is cut and, if it is the ``last``, some groups end a round without work."""
     if not config.has_ring:
-        return config.teams * BLOCKS * ROUNDS - (config.teams > 1)
-    found = family.chunking(problem, config)
+        return int(config.teams * BLOCKS * ROUNDS - (config.teams > 1))
+    found = block.chunking(problem, config)
     rounds = config.rounds or -(-(TURNS * config.depth + 1) // found.chunks_per_unit)
-    units = BLOCKS * rounds * config.groups
+    units: int = BLOCKS * rounds * config.groups
     if last:
         units -= config.groups // 2 * (BLOCKS if not config.rounds else 1)
-    return max(1, units * found.rows_per_unit - (found.rows_per_unit > 1))
+    rows: int = units * found.rows_per_unit - (found.rows_per_unit > 1)
+    return max(1, rows)

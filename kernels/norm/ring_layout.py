@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernels.norm.plan import NormPlan
 from kernels.ptx_parser import PtxError
-from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.ring.teams import LINES
 
 BARRIER_BYTES = 8
@@ -30,7 +30,7 @@ class NormLayout:
         problem, config = plan.problem, plan.config
         layout = cls(
             slots=config.groups * config.depth if config.has_ring else 0,
-            slot_bytes=family.chunking(problem, config).slot_bytes if config.has_ring else 0,
+            slot_bytes=block.chunking(problem, config).slot_bytes if config.has_ring else 0,
             mbarriers=config.has_ring and config.barrier == "mbarrier",
             teams=config.consumers // config.team if config.team > 1 else 0,
             team=config.team,

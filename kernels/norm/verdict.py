@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 from kernels.statistics import Interval, RatioInterval, Timing, ratio_interval, tail_ratio
+from solver.advice.thresholds import TIE
 from solver.families.norm_activation import NormConfig
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, DIVIDED, RIVALS
 
-TOLERANCE = 0.02
+TOLERANCE = TIE.value
 """A pick may take so much longer than the strong kernel, as a fraction: closer than that two
 kernels are a tie."""
-VERIFIED, STRONG, SPECIALISED = "verified", "strong", "specialised"
+VERIFIED, STRONG = "verified", "strong"
+
+
+LIKE = RIVALS[DEFAULT_RIVAL]
+"""The kinds of like warps: the fastest of them is what dividing the warps must beat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +83,16 @@ class Verdict:
     """What a comparison says.
 
     ``to_strong`` is the verified kernel's time over the strong one's, ``specialised_to_strong`` the
-    best specialised one's; None where there is no such kernel. ``passed``: the verified kernel is
-    not surely slower than the strong one by more than TOLERANCE.
+    best specialised one's, ``specialised_to_like`` that over the fastest of like warps, rings of
+    theirs included; None where there is no such kernel. ``passed``: the verified kernel is not
+    surely slower than the strong one by more than TOLERANCE.
     """
 
     passed: bool
     words: str
     to_strong: RatioInterval | None
     specialised_to_strong: RatioInterval | None
+    specialised_to_like: RatioInterval | None
     specialising: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,14 +104,23 @@ def verdict_of(
     entrants: Sequence[Entrant], times_us: Sequence[Sequence[float]], confidence: float
 ) -> Verdict:
     """The verdict over entrants timed in turn, by their µs of each round."""
-    strong, specialised = (_place(entrants, role) for role in (STRONG, SPECIALISED))
-    to_strong = None if strong is None else _over(times_us[0], times_us[strong], confidence)
-    divided = None
-    if strong is not None and specialised is not None:
-        divided = _over(times_us[specialised], times_us[strong], confidence)
-    passed = to_strong is None or to_strong.low <= 1 + TOLERANCE
+
+    def over(mine: int | None, other: int | None) -> RatioInterval | None:
+        if mine is None or other is None:
+            return None
+        return _over(times_us[mine], times_us[other], confidence)
+
+    strong, divided = _place(entrants, STRONG), _place(entrants, DIVIDED)
+    known = {kind: place for kind in LIKE if (place := _place(entrants, kind)) is not None}
+    like = min(known, key=lambda kind: median(times_us[known[kind]]), default=STRONG)
+    to_strong, to_like = over(0, strong), over(divided, known.get(like))
     return Verdict(
-        passed, _of_strong(to_strong, strong == 0), to_strong, divided, _of_roles(divided)
+        passed=to_strong is None or to_strong.low <= 1 + TOLERANCE,
+        words=_of_strong(to_strong, strong == 0),
+        to_strong=to_strong,
+        specialised_to_strong=over(divided, strong),
+        specialised_to_like=to_like,
+        specialising=_of_roles(to_like, like),
     )
 
 
@@ -130,12 +148,13 @@ def _of_strong(ratio: RatioInterval | None, is_strong: bool) -> str:
     return f"it may be slower than the strong kernel, but not surely beyond {TOLERANCE:.0%}: {took}"
 
 
-def _of_roles(ratio: RatioInterval | None) -> str:
+def _of_roles(ratio: RatioInterval | None, like: str) -> str:
+    """What specialising is worth against the fastest of like warps, which is of this kind."""
     if ratio is None:
-        return "no specialised kernel was held against a strong one"
-    took = f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of the strong one's time"
+        return "no specialised kernel was held against one of like warps"
+    took = f"{ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of the best {like} one's time"
     if ratio.high < 1:
         return f"specialising pays: the best specialised kernel takes {took}"
     if ratio.low > 1:
         return f"specialising does not pay: the best specialised kernel takes {took}"
-    return f"whether specialising pays is not decided: the best specialised kernel takes {took}"
+    return f"whether specialising pays is undecided: the best specialised kernel takes {took}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +25,12 @@ Source = Literal["figures", "model", "races"]
 BY_FIGURES: Source = "figures"
 BY_MODEL: Source = "model"
 BY_RACES: Source = "races"
+SOURCES: Mapping[Source, str] = {
+    BY_FIGURES: "its figures",
+    BY_MODEL: "the model",
+    BY_RACES: "races beside it",
+}
+"""What an answer is by, in words."""
 ALTERNATIVE = (
     "asynchronous copies several chunks ahead, into a ring that like warps fill themselves: "
     "cp.async, or bulk copies from sm_90 on. On one H200 it came within 10 % of what divided warps "
@@ -130,10 +137,10 @@ def _others(s: Situation, present: Range, gain: Range | None) -> tuple[list[Reas
         whole = s.figures.time_us is not None or s.compute_us is not None
         if whole and present.high <= given.SHORT.value:
             words = (
-                f"Its stages take at most {present.high:.3g} us: most of a launch is what it pays "
+                f"Its stages take at most {present.high:.3g} µs: most of a launch is what it pays "
                 "once, undivided."
                 if s.figures.time_us is None
-                else f"The launch takes {present.high:.3g} us, and pays some of it once, undivided."
+                else f"The launch takes {present.high:.3g} µs, and pays some of it once, undivided."
             )
             reasons.append(Reason("short_kernel", words))
         elif present.low <= given.SHORT.value:

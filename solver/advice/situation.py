@@ -97,7 +97,7 @@ def _resident_blocks(figures: KernelFigures, rates: Rates) -> int:
             f"an SM has {rates.sm.registers} registers, too few for {threads} threads of "
             f"{registers}",
         )
-    held = resident_blocks(threads, registers, figures.smem_per_block_bytes, rates.sm)
+    held: int = resident_blocks(threads, registers, figures.smem_per_block_bytes, rates.sm)
     if held == 0:
         raise InvalidInput(
             "smem_per_block_bytes",

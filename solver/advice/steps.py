@@ -56,7 +56,7 @@ def _used_up(s: Situation) -> list[Reason]:
         found.append(
             Reason(
                 "used_up",
-                f"The launch takes {f.time_us:.4g} us, its longer stage alone {s.roof_us:.4g}: "
+                f"The launch takes {f.time_us:.4g} µs, its longer stage alone {s.roof_us:.4g}: "
                 f"over {most:.0%} of the time is that stage's.",
             )
         )
@@ -91,7 +91,7 @@ def _by_bytes_in_flight(s: Situation) -> Found:
         ):
             return (
                 UNKNOWN,
-                f"{words}: enough, and yet the launch takes {s.figures.time_us:.4g} us where its "
+                f"{words}: enough, and yet the launch takes {s.figures.time_us:.4g} µs where its "
                 f"longer stage takes {s.roof_us:.4g}.",
                 ("long_scoreboard_fraction",),
             )
@@ -127,7 +127,7 @@ def stages(s: Situation) -> Step:
             reasons.append(
                 Reason(
                     "unequal_stages",
-                    f"Loading takes {s.load_us:.4g} us and computing {s.compute_us:.4g}: the "
+                    f"Loading takes {s.load_us:.4g} µs and computing {s.compute_us:.4g}: the "
                     f"shorter stage is {ratio:.1%} of the longer, and overlap saves no more than "
                     "it.",
                 )
@@ -145,7 +145,7 @@ def stages(s: Situation) -> Step:
     if s.compute_us is None:
         words = "How long computing takes is not known."
         return Step(STAGES, UNKNOWN, words, figures, limits, missing=("flops",))
-    words = f"Loading takes {s.load_us:.4g} us and computing {s.compute_us:.4g}."
+    words = f"Loading takes {s.load_us:.4g} µs and computing {s.compute_us:.4g}."
     return Step(STAGES, YES, words, figures, limits)
 
 

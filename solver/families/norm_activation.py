@@ -1,7 +1,8 @@
 """The norm_activation family: rows normalised, scaled, shifted and transformed, in one kernel.
 
-What a problem and a configuration are, how rows come in chunks, and what a block takes. The CUDA
-sources are ``kernels/cuda/norm_*.cuh``; ``norm_activation_legality`` says what is legal.
+What a problem and a configuration are. The CUDA sources are ``kernels/cuda/norm_*.cuh``;
+``norm_activation_block`` says how rows come in chunks and what a block takes,
+``norm_activation_legality`` what is legal.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from solver import occupancy
 from solver.config import packed
+from solver.elementwise import smallest
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.limits import check_choice, check_integer
-from solver.occupancy import REGISTERS_MAX, SmLimits
+from solver.occupancy import REGISTERS_MAX
 
 NAME = "norm_activation"
 
@@ -35,13 +36,11 @@ ACTIVATION_FMAS = {"gelu": 25, "gelu_tanh": 9, "silu": 5, "poly": 2}
 """As NORM_FMAS, of the transformation; a poly's degree comes on top. Counted off ``norm_math.cuh``;
 gelu, whose erff branches, measured: in bf16 it takes as long as a poly of degree 24 to 27 on one
 H200."""
+PLAIN_PASSES = {"layer": 3, "rms": 2}
+"""How often a plain kernel reads a row: for its mean and its squares, and to transform it."""
 BATCH = 8  # elements that a lane transforms together (norm_math.cuh)
 WORDS_MAX = 64  # registers of a lane that hold its share of a row
 RING_WORDS_MAX = 48  # the same with a ring; with more ptxas spills, whatever the limit
-VECTOR_STEPS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)
-BARRIER_PAIR_BYTES = 16  # a slot's full and empty mbarrier
-BLOCK_BARRIERS = 16
-"""Barriers that a block may name, 0 being the whole block's."""
 
 KINDS = ("plain", "strong", "ring", "specialised")
 COPIES = ("bulk", "async", "vector")
@@ -60,6 +59,12 @@ SPLIT_REGISTERS = {(4, 12): (56, 152), (8, 8): (56, 200), (4, 4): (56, 200)}
 """(producers, consumers): registers of a thread of each role once setmaxnreg has moved them; all
 threads are launched with 128."""
 SPLIT_LAUNCH_REGISTERS = 128
+
+
+def check_rows(rows: int) -> None:
+    """Raise InvalidProblem unless there is something to launch: a kernel takes no rows, a question
+    has some."""
+    check_integer("rows", rows, 1, MAX_ROWS, error=InvalidProblem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,12 @@ class NormProblem:
                 "rows", f"rows*width must be at most 2^40, got {self.rows * self.width}"
             )
 
+    @classmethod
+    def asked(cls, rows: int, **members: Any) -> NormProblem:
+        """The problem of a question, which has rows. Raises InvalidProblem as the class does."""
+        check_rows(rows)
+        return cls(rows, **members)
+
     @property
     def element_bytes(self) -> int:
         """Bytes of an element."""
@@ -127,8 +138,58 @@ class NormProblem:
         return asdict(self)
 
 
+class Fields:
+    """What follows from the fields of a configuration: of one, in plain numbers, or of columns of
+    them, element by element."""
+
+    __slots__ = ()
+    kind: Any
+    consumers: Any
+    producers: Any
+    groups: Any
+    team: Any
+    vector_bytes: Any
+    depth: Any
+    chunk_bytes: Any
+    blocks_per_sm: Any
+    register_split: Any
+
+    def is_one_of(self, field: str, *words: str) -> Any:
+        """Whether a field is one of these words."""
+        raise NotImplementedError
+
+    @property
+    def has_ring(self) -> Any:
+        """Whether chunks come through shared memory."""
+        return self.is_one_of("kind", "ring", "specialised")
+
+    @property
+    def warps(self) -> Any:
+        """Warps of a block."""
+        return self.producers + self.consumers
+
+    @property
+    def threads(self) -> Any:
+        """Threads of a block."""
+        return self.warps * WARP
+
+    @property
+    def group_warps(self) -> Any:
+        """Consumer warps of a group."""
+        return self.consumers // self.groups
+
+    @property
+    def teams(self) -> Any:
+        """Rows that a group (with a ring) or a block works on at a time."""
+        return self.group_warps // self.team
+
+    def register_limit(self, sm_registers: int) -> Any:
+        """Registers of a thread with which ``blocks_per_sm`` blocks fit in an SM's, by eights."""
+        return smallest(REGISTERS_MAX, sm_registers // (self.threads * self.blocks_per_sm) // 8 * 8)
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class NormConfig:
+class NormConfig(Fields):
     """A kernel of the family and how it is launched. Field order is the last tie-break.
 
     kind            plain: a warp for each row, three passes over memory; strong: the row in
@@ -170,34 +231,9 @@ class NormConfig:
     blocks_per_sm: int = 1
     register_split: int = 0
 
-    @property
-    def has_ring(self) -> bool:
-        """Whether chunks come through shared memory."""
-        return self.kind in ("ring", "specialised")
-
-    @property
-    def warps(self) -> int:
-        """Warps of a block."""
-        return self.producers + self.consumers
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.warps * WARP
-
-    @property
-    def group_warps(self) -> int:
-        """Consumer warps of a group."""
-        return self.consumers // self.groups
-
-    @property
-    def teams(self) -> int:
-        """Rows that a group (with a ring) or a block works on at a time."""
-        return self.group_warps // self.team
-
-    def register_limit(self, sm_registers: int) -> int:
-        """Registers of a thread with which ``blocks_per_sm`` blocks fit in an SM's, by eights."""
-        return min(REGISTERS_MAX, sm_registers // (self.threads * self.blocks_per_sm) // 8 * 8)
+    def is_one_of(self, field: str, *words: str) -> bool:
+        """Whether a field is one of these words."""
+        return getattr(self, field) in words
 
     def to_dict(self) -> dict[str, Any]:
         """The fields under their own names."""
@@ -241,6 +277,7 @@ class NormConfig:
         return cls(**values)
 
 
+FIELDS = tuple(field.name for field in fields(NormConfig))
 _CODE_BITS = {
     "kind": 2,
     "consumers": 6,
@@ -258,110 +295,3 @@ _CODE_BITS = {
     "blocks_per_sm": 6,
     "register_split": 1,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Chunking:
-    """How a problem's rows come to a configuration with a ring.
-
-    rows_per_unit    whole rows of a slot, or 1
-    chunks_per_unit  1, or how many chunks a row comes in
-    slot_bytes       shared memory of a slot
-    """
-
-    rows_per_unit: int
-    chunks_per_unit: int
-    slot_bytes: int
-
-
-def chunking(problem: NormProblem, config: NormConfig) -> Chunking:
-    """Whole rows as many as fit in ``chunk_bytes``, of which every team has as many where there are
-    enough; a row that doesn't fit in comes in chunks of exactly that (the last may be shorter)."""
-    row = problem.row_bytes
-    if row > config.chunk_bytes:
-        return Chunking(1, -(-row // config.chunk_bytes), config.chunk_bytes)
-    rows = config.chunk_bytes // row
-    if rows > config.teams:
-        rows -= rows % config.teams
-    return Chunking(rows, 1, rows * row)
-
-
-def vectors_of(problem: NormProblem, config: NormConfig) -> int:
-    """Vectors of a lane that hold its share of a row in registers; 1 where they don't."""
-    if config.hold != "registers":
-        return 1
-    size = VECTOR_BYTES if config.has_ring else config.vector_bytes
-    step_bytes = size * WARP * config.team
-    if config.has_ring and problem.row_bytes > config.chunk_bytes:
-        return chunking(problem, config).chunks_per_unit * chunk_vectors_of(problem, config)
-    return whole_vectors(-(-problem.row_bytes // step_bytes), size // problem.element_bytes)
-
-
-def whole_vectors(least: int, elements: int) -> int:
-    """The least of VECTOR_STEPS from ``least`` on that makes whole batches of BATCH elements, with
-    vectors of so many each; ``least`` itself where there is none."""
-    for count in VECTOR_STEPS:
-        if count >= least and (count * elements < BATCH or count * elements % BATCH == 0):
-            return count
-    return least
-
-
-def chunk_vectors_of(problem: NormProblem, config: NormConfig) -> int:
-    """Vectors of a lane's share of a chunk; 0 where chunks are of whole rows."""
-    if not config.has_ring or problem.row_bytes <= config.chunk_bytes:
-        return 0
-    return max(1, config.chunk_bytes // (VECTOR_BYTES * WARP * config.team))
-
-
-def words_of(problem: NormProblem, config: NormConfig) -> int:
-    """Registers of a lane that hold its share of a row."""
-    if config.hold != "registers":
-        return 0
-    size = VECTOR_BYTES if config.has_ring else config.vector_bytes
-    return vectors_of(problem, config) * max(1, size // 4)
-
-
-def smem_bytes(problem: NormProblem, config: NormConfig) -> int:
-    """Dynamic shared memory of a block: slots, a slot's barriers, and scratch of teams."""
-    teams = config.groups * config.teams if config.has_ring else config.teams
-    scratch = teams * 2 * config.team * 4 if config.team > 1 else 0
-    if not config.has_ring:
-        return scratch
-    barriers = BARRIER_PAIR_BYTES if config.barrier == "mbarrier" else 0
-    slot = chunking(problem, config).slot_bytes
-    return config.groups * config.depth * (slot + barriers) + scratch
-
-
-def named_barriers(config: NormConfig) -> int:
-    """Named barriers of a block besides the whole block's, 0."""
-    teams = config.groups * config.teams if config.has_ring else config.teams
-    slots = 2 * config.groups * config.depth if config.barrier == "named" else 0
-    return (teams if config.team > 1 else 0) + (slots if config.has_ring else 0)
-
-
-def units_of(problem: NormProblem, config: NormConfig) -> int:
-    """Units of work of a launch: as many rows as a block's teams take at once, or a ring's."""
-    rows = chunking(problem, config).rows_per_unit if config.has_ring else config.teams
-    return -(-problem.rows // rows)
-
-
-def barriers_used(config: NormConfig) -> int:
-    """Barriers that a block takes of its SM's: up to the highest id that the compiler sees, all
-    there are where the ids of ring slots come in registers."""
-    if config.has_ring and config.barrier == "named":
-        return BLOCK_BARRIERS
-    return named_barriers(config) + 1 if config.has_ring or named_barriers(config) else 0
-
-
-def resident_blocks(config: NormConfig, registers: int, block_smem_bytes: int, sm: SmLimits) -> int:
-    """Blocks that an SM holds at once; ``block_smem_bytes`` without the system's share. 0: none."""
-    barriers = barriers_used(config)
-    return occupancy.resident_blocks(config.threads, registers, block_smem_bytes, sm, barriers)
-
-
-def reserved_for(blocks: int, own_smem_bytes: int, sm_smem_bytes: int) -> int | None:
-    """Shared memory that a block must take besides its own so that exactly ``blocks`` fit in an SM
-    by it; None where fewer fit already."""
-    each = sm_smem_bytes // blocks - occupancy.BLOCK_SMEM_BYTES
-    each -= each % 128
-    return None if own_smem_bytes > each else each - own_smem_bytes

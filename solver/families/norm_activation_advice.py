@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
+
+import numpy as np
 
 from solver.advice import thresholds as given
 from solver.advice.advise import (
     AGAINST,
+    SOURCES,
     SPECIALISE,
     UNDECIDED,
     Advice,
@@ -25,27 +27,24 @@ from solver.advice.finding import Reason
 from solver.advice.rates import rates_of
 from solver.advice.thresholds import Range
 from solver.device import DeviceProfile
-from solver.errors import InvalidProblem
 from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_crowding import reserved_smem_bytes
+from solver.families.norm_activation_crowding import rows_on_sm
 from solver.families.norm_activation_forecast import Forecast
-from solver.families.norm_activation_legality import registers_for
 from solver.families.norm_activation_raced import ranges
 from solver.families.norm_activation_rivals import (
     BETWEEN,
     BEYOND,
+    DEFAULT_RIVAL,
     MODEL,
     RIVALS,
     Basis,
     Comparison,
     compare,
 )
-from solver.families.norm_activation_space import legal_configs
 from solver.limits import check_choice, check_integer
-from solver.occupancy import sm_limits
 
-DEFAULT_RIVAL = "like_warps"
 LEAST_WARPS, MOST_WARPS = 4, 64
 """What may fit on an SM: no kernel of like warps has fewer, no SM holds more."""
 GRID = "the fitted problems of the grid measured on one H200, 2026-11-30"
@@ -53,7 +52,8 @@ _RANGE = f"measured over predicted gain of eight in ten of {GRID}"
 _RACES = "the model's times over what it was off by in races of"
 RESTS_ON: dict[Basis, str] = {
     MODEL: f"the family's model; {_RANGE}",
-    BETWEEN: f"{_RACES} less and of more arithmetic; {_RANGE} that have such beside them",
+    BETWEEN: f"{_RACES} as much arithmetic, or of less and of more; {_RANGE} that have the latter "
+    "beside them",
     BEYOND: f"{_RACES} other degrees, all more or all less; {_RANGE} that have such beside them",
 }
 MEASURE = "verification"
@@ -89,14 +89,13 @@ def advise_problem(
     raced. Raises InvalidProblem for no rows, InvalidInput for fewer warps than any kernel has,
     Unsupported for a device that advice is not for.
     """
-    if problem.rows == 0:
-        raise InvalidProblem("rows", "must be at least 1: no rows are no launch")
+    family.check_rows(problem.rows)
     check_choice("rival", rival, tuple(RIVALS))
     if warps_per_sm is not None:
         check_integer("warps_per_sm", warps_per_sm, LEAST_WARPS, MOST_WARPS)
     rates_of(device)  # refuses a device that advice is not for
-    kernel = _like_warps(problem, device, warps_per_sm, rival)
-    by_figures = advise(_figures(problem, kernel, device, cache, warps_per_sm), device)
+    kernel, figures = _like_warps(problem, device, cache, warps_per_sm, rival)
+    by_figures = advise(figures, device)
     if family.NAME not in device.models:
         return NormAdvice(by_figures, kernel, ())
     found = compare(problem, device, cache, warps_per_sm, rival, unseen=unseen)
@@ -124,7 +123,7 @@ def _by_forecasts(
     reasons = [each for each in by_figures.reasons if each.reason in VETOES]
     said = AGAINST if found.gain is None else verdict_of(found.gain, off[rival])
     if said == AGAINST:
-        reasons.append(Reason("slower_by_model", _words(found)))
+        reasons.append(Reason("slower", _words(found)))
     if reasons:
         reasons += [each for each in by_figures.reasons if each not in reasons]
         said = AGAINST
@@ -149,8 +148,8 @@ def _words(found: Comparison) -> str:
     if found.divided is None:
         return "No kernel of divided warps is legal here."
     return (
-        f"By the {found.source} the best kernel of divided warps takes "
-        f"{found.divided.time_us:.4g} us, the best {found.rival.config.kind} one "
+        f"By {SOURCES[found.source]} the best kernel of divided warps takes "
+        f"{found.divided.time_us:.4g} µs, the best {found.rival.config.kind} one "
         f"{found.rival.time_us:.4g}."
     )
 
@@ -160,51 +159,29 @@ def _times(off: Range, value: float) -> Range:
 
 
 def _like_warps(
-    problem: NormProblem, device: DeviceProfile, warps_per_sm: int | None, rival: str
-) -> NormConfig:
-    """The legal kernel without a ring whose resident warps are most; of the rival's kind where one
-    is legal, a strong one before a plain one, which reads rows three times."""
-    wanted = "plain" if rival == "plain" else "strong"
-    likes = [
-        config
-        for config in takewhile(lambda c: not c.has_ring, legal_configs(problem, device))
-        if reserved_smem_bytes(problem, config, warps_per_sm, device) is not None
-    ]
-    return max(likes, key=lambda config: (config.kind == wanted, _warps(problem, config, device)))
-
-
-def _warps(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> int:
-    registers = registers_for(config, family.words_of(problem, config))
-    smem = family.smem_bytes(problem, config)
-    blocks = family.resident_blocks(config, registers, smem, sm_limits(device))
-    return blocks * config.warps
-
-
-def _figures(
-    problem: NormProblem,
-    config: NormConfig,
-    device: DeviceProfile,
-    cache: str,
-    warps_per_sm: int | None,
-) -> KernelFigures:
-    passes, in_flight = 3, None  # how far a plain kernel's loops are unrolled is the compiler's
-    if config.kind == "strong":
-        in_flight = family.vectors_of(problem, config) * config.vector_bytes * family.WARP
+    problem: NormProblem, device: DeviceProfile, cache: str, warps_per_sm: int | None, rival: str
+) -> tuple[NormConfig, KernelFigures]:
+    """The legal kernel without a ring whose resident warps are most, and its figures; of the
+    rival's kind where one is legal, a strong one before a plain one, which reads rows again."""
+    rows = rows_on_sm(problem, device, warps_per_sm)
+    wanted = rows.is_one_of("kind", "plain" if rival == "plain" else "strong")
+    warps = rows.resident * rows.config["consumers"]
+    place = int(np.argmax(np.where(rows.has_ring, 0, warps + MOST_WARPS * wanted)))
+    config = NormConfig.from_columns({name: int(c[place]) for name, c in rows.config.items()})
+    passes, in_flight = family.PLAIN_PASSES[problem.norm], None
+    if config.kind == "strong":  # how far a plain kernel's loops are unrolled is the compiler's
+        in_flight = block.vectors_of(problem, config) * config.vector_bytes * family.WARP
         passes = 1
     fits = problem.storage_bytes <= device.limit("l2_bytes")
-    held = None
-    if warps_per_sm is not None:
-        blocks = warps_per_sm // config.warps
-        held = float(min(blocks * config.warps, _warps(problem, config, device)))
-    return KernelFigures(
+    return config, KernelFigures(
         threads_per_block=config.threads,
-        registers_per_thread=registers_for(config, family.words_of(problem, config)),
-        grid_blocks=family.units_of(problem, config),
+        registers_per_thread=int(rows.registers[place]),
+        grid_blocks=block.units_of(problem, config),
         read_bytes=passes * (problem.rows + 1) * problem.row_bytes,
         written_bytes=problem.rows * problem.row_bytes,
-        smem_per_block_bytes=family.smem_bytes(problem, config),
+        smem_per_block_bytes=int(rows.smem_bytes[place]),
         data_in=L2 if cache == "warm" and fits else MEMORY,
         flops=2.0 * problem.fmas,
         bytes_in_flight_per_warp=in_flight,
-        resident_warps=held,
+        resident_warps=None if warps_per_sm is None else float(warps[place]),
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from solver.device import DeviceProfile
-from solver.errors import InvalidProblem, Unsupported
+from solver.errors import Unsupported
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_columns import NormRows, legal_rows, norm_rows
@@ -108,8 +108,7 @@ def priced(problem: NormProblem, device: DeviceProfile, r: NormRows, cold: bool 
     Unsupported as ``constants`` does, InvalidProblem for no rows.
     """
     k = constants(device)
-    if not problem.rows:
-        raise InvalidProblem("rows", "must be at least 1: without rows there is nothing to launch")
+    family.check_rows(problem.rows)
     c, sms = r.config, device.limit("sms")
     g = geometry(problem, r, sms)
     specialised = r.is_one_of("kind", "specialised")

@@ -8,19 +8,22 @@ counted among them: one thread of it works.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from solver.device import DeviceProfile
-from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem
+from solver.elementwise import largest, where
+from solver.families import norm_activation_block as block
+from solver.families.norm_activation import Fields, NormConfig, NormProblem
 from solver.families.norm_activation_columns import NormRows, legal_rows
+from solver.families.norm_activation_fields import NormColumns
 
 
-def working_warps(config: NormConfig) -> int:
+def working_warps(config: Fields) -> Any:
     """Warps of a block without the one of which a single thread issues copies."""
-    copier = config.kind == "specialised" and config.copies == "bulk" and config.producers == 1
-    return config.consumers if copier else config.warps
+    copies = config.is_one_of("kind", "specialised") & config.is_one_of("copies", "bulk")
+    return where(copies & (config.producers == 1), config.consumers, config.warps)
 
 
 def reserved_smem_bytes(
@@ -30,27 +33,32 @@ def reserved_smem_bytes(
     fit, by nothing); None where they can't be."""
     if warps_per_sm is None:
         return 0
-    each = working_warps(config)
-    if each > warps_per_sm:
-        return None
-    own, room = family.smem_bytes(problem, config), device.limit("smem_per_sm_bytes")
-    return family.reserved_for(warps_per_sm // each, own, room)
+    reserved: int = _reserved(problem, config, warps_per_sm, device)
+    return reserved if reserved >= 0 else None
 
 
-def crowded_rows(problem: NormProblem, device: DeviceProfile, warps_per_sm: int) -> NormRows:
-    """The legal configurations of which so many warps fit on an SM, and their blocks there."""
+def _reserved(
+    problem: NormProblem, config: Fields, warps_per_sm: int, device: DeviceProfile
+) -> Any:
+    """The same of one or of columns; negative where they can't be."""
+    blocks = warps_per_sm // working_warps(config)
+    own, room = block.smem_bytes(problem, config), device.limit("smem_per_sm_bytes")
+    return where(blocks > 0, block.reserved_for(largest(1, blocks), own, room), -1)
+
+
+def rows_on_sm(problem: NormProblem, device: DeviceProfile, warps_per_sm: int | None) -> NormRows:
+    """The legal configurations of which so many warps fit on an SM, and their blocks there; all of
+    them, as many blocks as fit, where that is None."""
+    if warps_per_sm is None:
+        return legal_rows(problem, device)
     return _crowded(NormProblem(1, problem.width, problem.dtype), device, warps_per_sm)
 
 
 @lru_cache(maxsize=32)
 def _crowded(shape: NormProblem, device: DeviceProfile, warps_per_sm: int) -> NormRows:
     rows = legal_rows(shape, device)
-    kept = []
-    for place in range(len(rows.resident)):
-        values = {name: int(column[place]) for name, column in rows.config.items()}
-        config = NormConfig.from_columns(values)
-        reserved = reserved_smem_bytes(shape, config, warps_per_sm, device)
-        if reserved is not None:
-            blocks = min(int(rows.resident[place]), warps_per_sm // working_warps(config))
-            kept.append((place, blocks, reserved))
-    return rows.kept(*np.array(kept, dtype=np.int64).reshape(-1, 3).T)
+    configs = NormColumns(rows.config)
+    reserved = _reserved(shape, configs, warps_per_sm, device)
+    resident = np.minimum(rows.resident, warps_per_sm // working_warps(configs))
+    kept = np.flatnonzero(reserved >= 0)
+    return rows.kept(kept, resident[kept], reserved[kept])

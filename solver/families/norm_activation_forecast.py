@@ -9,12 +9,11 @@ import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_columns import legal_rows
+from solver.families.norm_activation import FIELDS, NormConfig, NormProblem
 from solver.families.norm_activation_cost import priced
-from solver.families.norm_activation_crowding import crowded_rows
-from solver.families.norm_activation_verdict import fastest_by_kind
-from solver.pick import price
+from solver.families.norm_activation_crowding import rows_on_sm
+from solver.pick import price, row_values
+from solver.table import Table
 from solver.units import us_from_ticks
 
 
@@ -34,6 +33,23 @@ class Forecast:
         }
 
 
+def fastest_by_kind(table: Table) -> dict[str, int]:
+    """The work of each kind that comes first in the default ranking, in the order of KINDS, kinds
+    without one left out."""
+    every = np.arange(table.size)
+    values = row_values(table, every, every)
+    time = values[0]
+    found = {}
+    for kind in family.KINDS:
+        code = family.WORDS["kind"].index(kind)
+        mine = np.flatnonzero(table.works.config["kind"] == code)
+        if mine.size:
+            near = mine[time[mine] == time[mine].min()]
+            order = (*values, *(table.works.config[name] for name in FIELDS))
+            found[kind] = int(near[np.lexsort([column[near] for column in reversed(order)])[0]])
+    return found
+
+
 def forecasts(
     problem: NormProblem, device: DeviceProfile, cache: str, warps_per_sm: int | None
 ) -> dict[str, Forecast]:
@@ -42,10 +58,7 @@ def forecasts(
     ``warps_per_sm``: of each, so many warps fit on an SM; None: as many as do. Raises Unsupported
     for a device without the model's constants.
     """
-    if warps_per_sm is None:
-        rows = legal_rows(problem, device)
-    else:
-        rows = crowded_rows(problem, device, warps_per_sm)
+    rows = rows_on_sm(problem, device, warps_per_sm)
     table = priced(problem, device, rows, cache == "cold")
     best = fastest_by_kind(table)
     works = np.array(list(best.values()), dtype=np.int64)

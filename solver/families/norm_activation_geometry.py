@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from solver.families.norm_activation import NormProblem
+from solver.families.norm_activation import PLAIN_PASSES, NormProblem
 from solver.families.norm_activation_columns import NormRows
 
 
@@ -68,5 +68,5 @@ def geometry(problem: NormProblem, r: NormRows, sms: int) -> Geometry:
         items=np.where(ring, units_of_sm * parts, np.minimum(units_of_sm * teams, problem.rows)),
         rows=np.minimum(units_of_sm * rows_of_unit, problem.rows),
         rows_of_team=np.where(ring, -(-r.rows_per_unit * groups // teams), 1),
-        passes=np.where(plain, 3 if problem.norm == "layer" else 2, np.where(reload, 2, 1)),
+        passes=np.where(plain, PLAIN_PASSES[problem.norm], np.where(reload, 2, 1)),
     )

@@ -1,14 +1,25 @@
-"""Legality of the norm_activation family: one predicate; ``norm_activation_space`` lists it."""
+"""Legality of the norm_activation family: what bounds a configuration, each rule with its words.
+
+One predicate serves a single configuration and whole columns of them; ``norm_activation_space``
+lists what is legal of its domain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
 from typing import Any
 
 from solver.device import DeviceProfile
+from solver.elementwise import implied, is_any, where
 from solver.errors import IllegalConfig
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families import norm_activation_block as block
+from solver.families.norm_activation import Fields, NormConfig, NormProblem
+from solver.families.norm_activation_fields import NormColumns
 from solver.limits import check_choice, check_integer
 
 NAMED_BARRIERS_MAX = 15
@@ -32,7 +43,26 @@ _WORDS = {
     "stores": family.STORES,
 }
 
-Broken = tuple[str, str, Any]  # field, rule, what was got
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One rule: the field it is about, whether it holds (of one, or element by element), and its
+    words.
+
+    ``rule`` and ``got`` are format strings, of one configuration alone: over ``config`` and the
+    names in ``values``. What was got is the field's own value where nothing else is said.
+    """
+
+    field: str
+    holds: Any
+    rule: str
+    got: str = ""
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def words(self, config: NormConfig) -> str:
+        """The rule, and what was got of a configuration that breaks it."""
+        got = self.got or f"{{config.{self.field}}}"
+        return f"{self.rule}, got {got}".format(config=config, **self.values)
 
 
 def runs_on(device: DeviceProfile) -> bool:
@@ -56,204 +86,239 @@ def why_illegal(problem: NormProblem, config: NormConfig, device: DeviceProfile)
 
 def check_legal(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> None:
     """Raises IllegalConfig, which names the field, the rule and what was got."""
+    check_ranges(config)
+    for limit in _limits(problem, config, device):
+        if not limit.holds:
+            raise IllegalConfig(limit.field, limit.words(config))
+
+
+def check_ranges(config: NormConfig) -> None:
+    """Raises IllegalConfig for a field beyond what any configuration may have, whatever the problem
+    and the device are."""
     for field, (low, high) in _INTEGERS.items():
         check_integer(field, getattr(config, field), low, high, error=IllegalConfig)
     for field, choices in _WORDS.items():
         check_choice(field, getattr(config, field), choices, IllegalConfig)
-    for field, rule, got in _broken(problem, config, device):
-        raise IllegalConfig(field, f"{rule}, got {got}")
 
 
-def _broken(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> Iterator[Broken]:
-    if not runs_on(device):
-        yield "kind", "the family's kernels are for NVIDIA GPUs from sm_80 on", device.arch
+def are_legal(problem: NormProblem, configs: NormColumns, device: DeviceProfile) -> Any:
+    """Which configurations are legal, of some within the ranges of their fields. Shape [R]."""
+    return reduce(and_, [limit.holds for limit in _limits(problem, configs, device)])
+
+
+def _limits(problem: NormProblem, config: Fields, device: DeviceProfile) -> Iterator[Limit]:
+    words = "the family's kernels are for NVIDIA GPUs from sm_80 on"
+    yield Limit("kind", runs_on(device), words, device.arch)
     yield from _roles(config, device)
-    if config.has_ring:
-        yield from _ring(problem, config, device)
-    else:
-        yield from _no_ring(problem, config)
-    yield from _limits(problem, config, device)
-
-
-def _roles(config: NormConfig, device: DeviceProfile) -> Iterator[Broken]:
-    specialised = config.kind == "specialised"
-    if specialised != (config.producers > 0):
-        yield "producers", "must be positive for specialised and 0 otherwise", config.producers
-    if config.consumers % config.groups:
-        yield "groups", f"must divide consumers = {config.consumers}", config.groups
-    if config.group_warps % config.team:
-        yield "team", f"must divide the warps of a group, {config.group_warps}", config.team
-    if config.kind == "plain" and config.team != 1:
-        yield "team", "must be 1 for plain", config.team
-    if config.register_split:
-        roles = (config.producers, config.consumers)
-        if roles not in family.SPLIT_REGISTERS:
-            allowed = ", ".join(map(str, family.SPLIT_REGISTERS))
-            yield (
-                "register_split",
-                f"must be 0 unless (producers, consumers) is one of {allowed}",
-                roles,
-            )
-        launched = config.threads * config.blocks_per_sm * family.SPLIT_LAUNCH_REGISTERS
-        if launched != device.limit("registers_per_sm"):
-            yield (
-                "blocks_per_sm",
-                "must be what makes 128 registers a thread with register_split",
-                config.blocks_per_sm,
-            )
-
-
-def _no_ring(problem: NormProblem, config: NormConfig) -> Iterator[Broken]:
-    for field, value in (("groups", 1), ("depth", 0), ("chunk_bytes", 0)):
-        if getattr(config, field) != value:
-            yield field, f"must be {value} for {config.kind}", getattr(config, field)
-    for field, word in (("copies", "bulk"), ("barrier", "mbarrier"), ("stores", "vector")):
-        if getattr(config, field) != word:
-            yield field, f"must be {word} (unused) for {config.kind}", getattr(config, field)
-    hold = "reload" if config.kind == "plain" else "registers"
-    if config.hold != hold:
-        yield "hold", f"must be {hold} for {config.kind}", config.hold
-    size = problem.element_bytes
-    sizes = [n for n in (2, 4, 8, 16) if n >= size and problem.row_bytes % n == 0]
-    if config.vector_bytes not in sizes:
-        yield (
-            "vector_bytes",
-            f"must be one of {', '.join(map(str, sizes))} (they divide a row of "
-            f"{problem.row_bytes} bytes)",
-            config.vector_bytes,
-        )
-
-
-def _ring(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> Iterator[Broken]:
-    if config.vector_bytes != family.VECTOR_BYTES:
-        yield "vector_bytes", f"must be 16 for {config.kind}", config.vector_bytes
-    if problem.row_bytes % family.VECTOR_BYTES:
-        yield (
-            "kind",
-            "rows must be a multiple of 16 bytes for a ring (plain and strong take any)",
-            f"{problem.row_bytes} bytes",
-        )
-    if config.depth < 2:
-        yield "depth", f"must be at least 2 for {config.kind}", config.depth
-    if config.chunk_bytes < family.VECTOR_BYTES or config.chunk_bytes % family.VECTOR_BYTES:
-        yield "chunk_bytes", "must be a positive multiple of 16", config.chunk_bytes
-        return
-    if not is_hopper(device):
-        if config.copies == "bulk":
-            yield "copies", "bulk copies need sm_90", device.arch
-        if config.stores == "bulk":
-            yield "stores", "bulk stores need sm_90", device.arch
-        if config.register_split:
-            yield "register_split", "setmaxnreg needs sm_90", device.arch
-    if config.kind == "ring" and config.copies == "vector":
-        yield "copies", "must be bulk or async for ring: it can't wait for its own loads", "vector"
-    if config.copies == "bulk" and config.producers not in (0, 4 if config.register_split else 1):
-        yield (
-            "producers",
-            "must be 1 with bulk copies, which one thread issues (4 with register_split)",
-            config.producers,
-        )
-    if config.barrier == "named" and config.copies != "vector":
-        yield (
-            "barrier",
-            f"must be mbarrier with {config.copies} copies, which report to one",
-            "named",
-        )
-    if config.stores == "bulk" and config.hold == "registers":
-        yield "stores", "must be vector with hold registers: the slot is gone by then", "bulk"
+    yield from _no_ring(problem, config)
+    yield from _ring(problem, config, device)
     yield from _chunks(problem, config)
+    yield from _block(problem, config, device)
 
 
-def _chunks(problem: NormProblem, config: NormConfig) -> Iterator[Broken]:
-    found = family.chunking(problem, config)
-    if found.chunks_per_unit == 1:
-        if config.hold == "reload":
-            yield "hold", "must not be reload where a chunk holds whole rows", "reload"
-        if found.rows_per_unit < config.teams:
-            yield (
-                "chunk_bytes",
-                f"must hold a row for each of a group's {config.teams} teams",
-                config.chunk_bytes,
-            )
-        return
-    if config.teams != 1:
-        yield "team", "must be all warps of a group where a row comes in chunks", config.team
-    if config.kind == "specialised" and config.groups > 1 and config.hold == "shared":
-        yield "groups", "must be 1 with hold shared where a row comes in chunks", config.groups
-    if config.hold == "registers":
-        step = family.VECTOR_BYTES * family.WARP * config.team
-        vectors = family.vectors_of(problem, config)
-        elements = family.VECTOR_BYTES // problem.element_bytes
-        if config.chunk_bytes % step:
-            yield (
-                "chunk_bytes",
-                f"must be a multiple of {step}, what a team reads at a time, with hold registers",
-                config.chunk_bytes,
-            )
-        if family.whole_vectors(vectors, elements) != vectors:
-            yield (
-                "chunk_bytes",
-                f"must make a lane's share of a row one of {family.VECTOR_STEPS} vectors",
-                f"{vectors} vectors",
-            )
-    if config.hold == "reload" and found.chunks_per_unit <= config.depth:
-        yield (
-            "hold",
-            f"must not be reload unless a row has more chunks than a ring slots, {config.depth}",
-            f"{found.chunks_per_unit} chunks",
-        )
-    if config.hold == "shared" and found.chunks_per_unit > config.depth:
-        yield (
-            "depth",
-            f"must be at least the {found.chunks_per_unit} chunks of a row with hold shared",
-            config.depth,
-        )
+def _roles(config: Fields, device: DeviceProfile) -> Iterator[Limit]:
+    has_producers = config.producers > 0
+    yield Limit(
+        "producers",
+        config.is_one_of("kind", "specialised") == has_producers,
+        "must be positive for specialised and 0 otherwise",
+    )
+    yield Limit(
+        "groups",
+        config.consumers % config.groups == 0,
+        "must divide consumers = {config.consumers}",
+    )
+    yield Limit(
+        "team",
+        config.group_warps % config.team == 0,
+        "must divide the warps of a group, {config.group_warps}",
+    )
+    plain = config.is_one_of("kind", "plain")
+    yield Limit("team", implied(plain, config.team == 1), "must be 1 for plain")
+    split = config.register_split > 0
+    roles = [
+        (config.producers == producers) & (config.consumers == consumers)
+        for producers, consumers in family.SPLIT_REGISTERS
+    ]
+    allowed = ", ".join(map(str, family.SPLIT_REGISTERS))
+    yield Limit(
+        "register_split",
+        implied(split, reduce(or_, roles)),
+        f"must be 0 unless (producers, consumers) is one of {allowed}",
+        "({config.producers}, {config.consumers})",
+    )
+    launched = config.threads * config.blocks_per_sm * family.SPLIT_LAUNCH_REGISTERS
+    yield Limit(
+        "blocks_per_sm",
+        implied(split, launched == device.limit("registers_per_sm")),
+        "must be what makes 128 registers a thread with register_split",
+    )
 
 
-def _limits(problem: NormProblem, config: NormConfig, device: DeviceProfile) -> Iterator[Broken]:
+def _no_ring(problem: NormProblem, config: Fields) -> Iterator[Limit]:
+    """What plain and strong have no use for, and what a lane of theirs loads."""
+    ring, plain = config.has_ring, config.is_one_of("kind", "plain")
+    for field, value in (("groups", 1), ("depth", 0), ("chunk_bytes", 0)):
+        holds = ring | (getattr(config, field) == value)
+        yield Limit(field, holds, f"must be {value} for {{config.kind}}")
+    for field, word in (("copies", "bulk"), ("barrier", "mbarrier"), ("stores", "vector")):
+        holds = ring | config.is_one_of(field, word)
+        yield Limit(field, holds, f"must be {word} (unused) for {{config.kind}}")
+    reloads = implied(plain, config.is_one_of("hold", "reload"))
+    yield Limit("hold", reloads, "must be reload for plain")
+    keeps = ring | plain | config.is_one_of("hold", "registers")
+    yield Limit("hold", keeps, "must be registers for strong")
+    least = problem.element_bytes
+    sizes = [n for n in (2, 4, 8, 16) if n >= least and problem.row_bytes % n == 0]
+    yield Limit(
+        "vector_bytes",
+        ring | is_any(config.vector_bytes, sizes),
+        f"must be one of {', '.join(map(str, sizes))} (they divide a row of "
+        f"{problem.row_bytes} bytes)",
+    )
+
+
+def _ring(problem: NormProblem, config: Fields, device: DeviceProfile) -> Iterator[Limit]:
+    ring, like = config.has_ring, config.is_one_of("kind", "ring")
+    yield Limit(
+        "vector_bytes",
+        implied(ring, config.vector_bytes == family.VECTOR_BYTES),
+        "must be 16 for {config.kind}",
+    )
+    yield Limit(
+        "kind",
+        implied(ring, problem.row_bytes % family.VECTOR_BYTES == 0),
+        "rows must be a multiple of 16 bytes for a ring (plain and strong take any)",
+        f"{problem.row_bytes} bytes",
+    )
+    yield Limit("depth", implied(ring, config.depth >= 2), "must be at least 2 for {config.kind}")
+    vectors = (config.chunk_bytes > 0) & (config.chunk_bytes % family.VECTOR_BYTES == 0)
+    yield Limit("chunk_bytes", implied(ring, vectors), "must be a positive multiple of 16")
+    bulk, async_, loads = (config.is_one_of("copies", w) for w in ("bulk", "async", "vector"))
+    bulk_stores, split = config.is_one_of("stores", "bulk"), config.register_split > 0
+    if not is_hopper(device):
+        for field, needs, words in (
+            ("copies", bulk, "bulk copies need sm_90"),
+            ("stores", bulk_stores, "bulk stores need sm_90"),
+            ("register_split", split, "setmaxnreg needs sm_90"),
+        ):
+            yield Limit(field, implied(ring & needs, False), words, device.arch)
+    yield Limit(
+        "copies",
+        implied(like, bulk | async_),
+        "must be bulk or async for ring: it can't wait for its own loads",
+    )
+    one = (config.producers == 0) | (config.producers == where(split, 4, 1))
+    yield Limit(
+        "producers",
+        implied(ring & bulk, one),
+        "must be 1 with bulk copies, which one thread issues (4 with register_split)",
+    )
+    yield Limit(
+        "barrier",
+        implied(ring & config.is_one_of("barrier", "named"), loads),
+        "must be mbarrier with {config.copies} copies, which report to one",
+    )
+    yield Limit(
+        "stores",
+        implied(ring & bulk_stores & config.is_one_of("hold", "registers"), False),
+        "must be vector with hold registers: the slot is gone by then",
+    )
+
+
+def _chunks(problem: NormProblem, config: Fields) -> Iterator[Limit]:
+    """How rows come to a ring: whole, or each in several chunks."""
+    found = block.chunking(problem, config)
+    ring, chunks = config.has_ring, found.chunks_per_unit
+    cut, whole = ring & (chunks > 1), ring & (chunks == 1)
+    registers, shared, reload = (
+        config.is_one_of("hold", word) for word in ("registers", "shared", "reload")
+    )
+    yield Limit(
+        "hold",
+        implied(whole & reload, False),
+        "must not be reload where a chunk holds whole rows",
+    )
+    yield Limit(
+        "chunk_bytes",
+        implied(whole, found.rows_per_unit >= config.teams),
+        "must hold a row for each of a group's {config.teams} teams",
+    )
+    yield Limit(
+        "team",
+        implied(cut, config.teams == 1),
+        "must be all warps of a group where a row comes in chunks",
+    )
+    specialised = config.is_one_of("kind", "specialised")
+    yield Limit(
+        "groups",
+        implied(cut & specialised & shared, config.groups == 1),
+        "must be 1 with hold shared where a row comes in chunks",
+    )
+    step = family.VECTOR_BYTES * family.WARP * config.team
+    yield Limit(
+        "chunk_bytes",
+        implied(cut & registers, config.chunk_bytes % step == 0),
+        "must be a multiple of {step}, what a team reads at a time, with hold registers",
+        values={"step": step},
+    )
+    vectors = block.vectors_of(problem, config)
+    elements = family.VECTOR_BYTES // problem.element_bytes
+    yield Limit(
+        "chunk_bytes",
+        implied(cut & registers, block.whole_vectors(vectors, elements) == vectors),
+        f"must make a lane's share of a row one of {block.VECTOR_STEPS} vectors",
+        "{vectors} vectors",
+        {"vectors": vectors},
+    )
+    yield Limit(
+        "hold",
+        implied(cut & reload, chunks > config.depth),
+        "must not be reload unless a row has more chunks than a ring slots, {config.depth}",
+        "{chunks} chunks",
+        {"chunks": chunks},
+    )
+    yield Limit(
+        "depth",
+        implied(cut & shared, chunks <= config.depth),
+        "must be at least the {chunks} chunks of a row with hold shared",
+        values={"chunks": chunks},
+    )
+
+
+def _block(problem: NormProblem, config: Fields, device: DeviceProfile) -> Iterator[Limit]:
+    """What a block may take, and an SM must hold."""
     most = device.limit("threads_per_block")
-    if config.threads > most:
-        yield "consumers", f"a block must have at most {most} threads", config.threads
-    if family.named_barriers(config) > NAMED_BARRIERS_MAX:
-        yield (
-            "team",
-            f"teams of several warps and named slots must need at most {NAMED_BARRIERS_MAX} ids",
-            family.named_barriers(config),
-        )
-    if config.groups * config.depth > SLOTS_MAX:
-        yield "depth", f"a block must have at most {SLOTS_MAX} slots", config.groups * config.depth
-    smem = family.smem_bytes(problem, config)
-    room = device.limit("smem_per_block_bytes")
-    if smem > room:
-        yield "chunk_bytes", f"a block's shared memory must be at most {room} bytes", smem
-    words = family.words_of(problem, config)
-    most = family.RING_WORDS_MAX if config.has_ring else family.WORDS_MAX
-    if words > most:
-        yield (
-            "hold",
-            f"a lane's share of a row must fit in {most} registers",
-            f"{words} words",
-        )
+    words = f"a block must have at most {most} threads"
+    yield Limit("consumers", config.threads <= most, words, "{config.threads}")
+    named = block.named_barriers(config)
+    words = f"teams of several warps and named slots must need at most {NAMED_BARRIERS_MAX} ids"
+    yield Limit("team", named <= NAMED_BARRIERS_MAX, words, "{named}", {"named": named})
+    slots = config.groups * config.depth
+    words = f"a block must have at most {SLOTS_MAX} slots"
+    yield Limit("depth", slots <= SLOTS_MAX, words, "{slots}", {"slots": slots})
+    smem, room = block.smem_bytes(problem, config), device.limit("smem_per_block_bytes")
+    words = f"a block's shared memory must be at most {room} bytes"
+    yield Limit("chunk_bytes", smem <= room, words, "{smem}", {"smem": smem})
+    share = block.words_of(problem, config)
+    held = where(config.has_ring, family.RING_WORDS_MAX, family.WORDS_MAX)
+    yield Limit(
+        "hold",
+        share <= held,
+        "a lane's share of a row must fit in {held} registers",
+        "{share} words",
+        {"held": held, "share": share},
+    )
     have = config.register_limit(device.limit("registers_per_sm"))
-    need = registers_for(config, words)
-    if need > have:
-        yield (
-            "blocks_per_sm",
-            f"leaves {have} registers a thread, {words} words of a row need at least {need}",
-            config.blocks_per_sm,
-        )
-    if config.threads * config.blocks_per_sm > device.limit("threads_per_sm"):
-        yield "blocks_per_sm", "an SM must hold the threads of so many blocks", config.blocks_per_sm
-
-
-def registers_for(config: NormConfig, words: int) -> int:
-    """Registers a thread with which NVRTC 13.5 spills nothing where ``words`` hold a lane's share
-    of a row (tests/kernels/test_norm.py compiles a sample). A register split doesn't help: ptxas
-    works with the launch's."""
-    if config.kind == "plain":
-        return 80
-    if config.has_ring:
-        return 40 + 2 * words
-    least = 64 if config.team == 1 else 72
-    narrow = 0 if config.vector_bytes == family.VECTOR_BYTES else 32
-    return max(least, 40 + 3 * words // 2) + narrow
+    need = block.least_registers(config, share)
+    yield Limit(
+        "blocks_per_sm",
+        need <= have,
+        "leaves {have} registers a thread, {share} words of a row need at least {need}",
+        values={"have": have, "share": share, "need": need},
+    )
+    yield Limit(
+        "blocks_per_sm",
+        config.threads * config.blocks_per_sm <= device.limit("threads_per_sm"),
+        "an SM must hold the threads of so many blocks",
+    )

@@ -41,7 +41,7 @@ FILE = "norm_activation_races.json"
 @dataclass(frozen=True, slots=True)
 class Corrected:
     """Raced configurations, and what each is predicted to take in µs, shape [R]. ``between``:
-    whether the problem has races of less arithmetic, or as much, and of more."""
+    whether the problem has a race of its own arithmetic, or races of less and of more."""
 
     configs: tuple[NormConfig, ...]
     time_us: Floats
@@ -71,18 +71,17 @@ def ranges(basis: str) -> dict[str, Range]:
 def corrected(
     problem: NormProblem,
     device: DeviceProfile,
-    cold: bool,
     warps_per_sm: int | None,
     *,
     unseen: bool = False,
 ) -> Corrected | None:
     """Times of the configurations that were raced beside a problem; None where no race lies there.
 
-    Beside are races of problems that differ in rows and degree alone, of more than the L2 holds:
-    one of the same degree, or two, of which one is not FAR. ``unseen``: by races of other degrees
-    alone, as if this one had not been measured.
+    Beside are races of problems that differ in rows and degree alone, of more than the L2 holds, of
+    which cold and warm launches are one: one of the same degree, or two, of which one is not FAR.
+    ``unseen``: by races of other degrees alone, as if this one had not been measured.
     """
-    if not cold or not _outgrows_l2(problem, device):
+    if not _outgrows_l2(problem, device):
         return None
     shape = NormProblem(1, problem.width, problem.dtype, problem.norm, problem.activation)
     beside = [

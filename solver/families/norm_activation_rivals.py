@@ -19,6 +19,12 @@ RIVALS = {
     "plain": ("plain",),
 }
 """What divided warps are held against: the kinds whose fastest it is."""
+DEFAULT_RIVAL = "like_warps"
+RIVAL_WORDS = {
+    "like_warps": "the fastest of like warps, a ring of theirs included",
+    "strong": "the fastest strong kernel, without a ring",
+    "plain": "the fastest plain kernel",
+}
 DIVIDED = "specialised"
 Basis = Literal["between", "beyond", "model"]
 BETWEEN: Basis = "between"
@@ -69,9 +75,7 @@ def compare(
     whatever was raced; ``unseen`` as ``corrected`` has it. Raises Unsupported for a device without
     the model's constants.
     """
-    if raced and (
-        times := corrected(problem, device, cache == "cold", warps_per_sm, unseen=unseen)
-    ):
+    if raced and (times := corrected(problem, device, warps_per_sm, unseen=unseen)):
         kinds = _kinds(times)
         beside = _fastest(kinds, rival)
         if beside is not None and DIVIDED in kinds:

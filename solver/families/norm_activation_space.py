@@ -1,15 +1,22 @@
-"""The legal space of the norm_activation family: some thousand configurations of a problem."""
+"""The legal space of the norm_activation family: some thousand configurations of a problem.
+
+What is legal depends on a row's bytes and an element's alone, so that problems share a space.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import cache
 from itertools import product
+
+import numpy as np
 
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig, NormProblem
-from solver.families.norm_activation_legality import why_illegal
+from solver.families.norm_activation import FIELDS, NormConfig, NormProblem
+from solver.families.norm_activation_block import chunking
+from solver.families.norm_activation_fields import Columns, NormColumns, columns_of
+from solver.families.norm_activation_legality import are_legal
 
 DEPTHS = (2, 3, 4, 6)
 CHUNKS = tuple(1 << n for n in range(11, 16))  # 2 KiB to 32 KiB
@@ -21,40 +28,74 @@ HELD = (
     ("reload", "bulk"),
 )
 """(hold, stores)"""
+FORM = "form"
+"""A column of the domain beside the fields: a number that configurations share which differ in
+``chunk_bytes`` alone."""
 
 
 def legal_configs(problem: NormProblem, device: DeviceProfile) -> Iterator[NormConfig]:
     """The legal space, in the domain's order, each configuration once: one of several chunk sizes
     that make the same slots."""
-    seen = set()
-    for config in _domain(problem):
-        if why_illegal(problem, config, device) is not None:
-            continue
-        form = config
-        if config.has_ring:
-            found = family.chunking(problem, config)
-            form = replace(config, chunk_bytes=found.slot_bytes)
-        if form not in seen:
-            seen.add(form)
-            yield config
+    columns = legal_columns(problem, device)
+    for values in zip(*(columns[name].tolist() for name in FIELDS), strict=True):
+        yield NormConfig.from_columns(dict(zip(FIELDS, values, strict=True)))
 
 
-def _domain(problem: NormProblem) -> Iterator[NormConfig]:
+def legal_columns(problem: NormProblem, device: DeviceProfile) -> Columns:
+    """The same as integer columns of shape [R], words by their place in ``family.WORDS``."""
     widest = max(n for n in (2, 4, 8, 16) if problem.row_bytes % n == 0)
-    for warps, size in product((4, 8), sorted({problem.element_bytes, widest})):
-        yield NormConfig("plain", warps, vector_bytes=size, hold="reload")
-    for warps, team, blocks, rounds in product(
-        (4, 8, 16, 32), (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 6), (1, 0)
-    ):
-        if warps * blocks <= 48:
-            yield NormConfig(
-                "strong",
-                warps,
-                team=team,
-                vector_bytes=widest,
-                rounds=rounds,
-                blocks_per_sm=blocks,
-            )
+    parts = [
+        _legal(problem, domain, device)
+        for domain in (_without_rings(problem.element_bytes, widest), _with_rings())
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in FIELDS}
+
+
+def _legal(problem: NormProblem, domain: Columns, device: DeviceProfile) -> Columns:
+    legal = np.flatnonzero(are_legal(problem, NormColumns(domain), device))
+    kept = {name: values[legal] for name, values in domain.items()}
+    slots = chunking(problem, NormColumns(kept)).slot_bytes
+    made = kept[FORM] * (CHUNKS[-1] + 1) + slots
+    first = np.sort(np.unique(made, return_index=True)[1])
+    return {name: values[first] for name, values in kept.items()}
+
+
+def _domain(configs: Iterator[NormConfig]) -> Columns:
+    columns = columns_of(list(configs))
+    others = tuple(columns[name] for name in FIELDS if name != "chunk_bytes")
+    most = tuple(int(column.max()) + 1 for column in others)
+    return {**columns, FORM: np.ravel_multi_index(others, most)}
+
+
+@cache
+def _without_rings(element_bytes: int, widest: int) -> Columns:
+    """Of elements of so many bytes, with vectors of so many at most."""
+
+    def configs() -> Iterator[NormConfig]:
+        for warps, size in product((4, 8), sorted({element_bytes, widest})):
+            yield NormConfig("plain", warps, vector_bytes=size, hold="reload")
+        for warps, team, blocks, rounds in product(
+            (4, 8, 16, 32), (1, 2, 4, 8, 16, 32), (1, 2, 3, 4, 6), (1, 0)
+        ):
+            if warps * blocks <= 48:
+                yield NormConfig(
+                    "strong",
+                    warps,
+                    team=team,
+                    vector_bytes=widest,
+                    rounds=rounds,
+                    blocks_per_sm=blocks,
+                )
+
+    return _domain(configs())
+
+
+@cache
+def _with_rings() -> Columns:
+    return _domain(_rings())
+
+
+def _rings() -> Iterator[NormConfig]:
     for kind, copies, barrier, (producers, consumers, split) in _forms():
         blocks = 16 // (producers + consumers) if split else 1
         for (groups, team), (hold, stores), depth, chunk, rounds in product(

@@ -1,4 +1,4 @@
-"""Whether dividing the warps pays, by the model: what an answer says of its kind and the others."""
+"""What an answer says of its kind, of the others, and of whether dividing the warps pays."""
 
 from __future__ import annotations
 
@@ -7,37 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from solver.advice.advise import AGAINST, SOURCES, SPECIALISE, UNDECIDED, Verdict
 from solver.device import DeviceProfile
 from solver.families import norm_activation as family
-from solver.families.norm_activation import NormConfig
-from solver.families.norm_activation_columns import FIELDS
+from solver.families import norm_activation_block as block
+from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_advice import VETOES, NormAdvice, advise_problem
+from solver.families.norm_activation_forecast import fastest_by_kind
+from solver.families.norm_activation_rivals import DIVIDED
 from solver.occupancy import sm_limits
-from solver.pick import price, row_values
+from solver.pick import price
 from solver.table import Table
 from solver.units import us_from_ticks
 from solver.words import compared
 
-
-def fastest_by_kind(table: Table) -> dict[str, int]:
-    """The work of each kind that comes first in the default ranking, in the order of KINDS, kinds
-    without one left out."""
-    every = np.arange(table.size)
-    values = row_values(table, every, every)
-    time = values[0]
-    found = {}
-    for kind in family.KINDS:
-        code = family.WORDS["kind"].index(kind)
-        mine = np.flatnonzero(table.works.config["kind"] == code)
-        if mine.size:
-            near = mine[time[mine] == time[mine].min()]
-            order = (*values, *(table.works.config[name] for name in FIELDS))
-            found[kind] = int(near[np.lexsort([column[near] for column in reversed(order)])[0]])
-    return found
+PAYS: Mapping[Verdict, str] = {
+    SPECIALISE: "specialising pays",
+    AGAINST: "specialising does not pay",
+    UNDECIDED: "whether specialising pays is undecided",
+}
 
 
-def verdict(table: Table, work: int, device: DeviceProfile) -> dict[str, Any]:
+def verdict(
+    problem: NormProblem, cache: str, table: Table, work: int, device: DeviceProfile
+) -> dict[str, Any]:
     """What an answer says of a work: its kind and how its warps are divided, how many blocks an SM
-    holds, the best of every kind beside it, and in words what specialising is worth.
+    holds, the best of every kind beside it, and what advice has to say of dividing the warps.
 
     ``over_answer`` of a kind is its least time over the work's.
     """
@@ -46,13 +41,15 @@ def verdict(table: Table, work: int, device: DeviceProfile) -> dict[str, Any]:
     kinds = {kind: _of_kind(table, best.get(kind), mine) for kind in family.KINDS}
     config: NormConfig = table.config(work, work)
     strong, specialised = (_time_us(kinds[kind]) for kind in ("strong", "specialised"))
+    least = min(_priced(table, each)[0] for each in best.values())
+    said = advise_problem(problem, device, cache)
     return {
         "kind": config.kind,
         "ratio": f"{config.producers}:{config.consumers}" if config.producers else None,
         "depth": config.depth if config.has_ring else None,
         "chunk_bytes": config.chunk_bytes if config.has_ring else None,
         "barrier": config.barrier if config.has_ring else None,
-        "resident_blocks": family.resident_blocks(
+        "resident_blocks": block.resident_blocks(
             config,
             int(table.kernels.registers[work]),
             int(table.kernels.smem_bytes[work]),
@@ -61,11 +58,8 @@ def verdict(table: Table, work: int, device: DeviceProfile) -> dict[str, Any]:
         "strong_time_us": strong,
         "specialised_time_us": specialised,
         "kinds": kinds,
-        "specialising": _words(
-            config.kind,
-            us_from_ticks(mine),
-            {k: each["time_us"] for k, each in kinds.items() if each},
-        ),
+        "advice": said.advice.verdict,
+        "specialising": _words(said, config.kind, us_from_ticks(mine), us_from_ticks(least)),
     }
 
 
@@ -91,26 +85,36 @@ def _time_us(kind: Mapping[str, Any] | None) -> float | None:
     return None if kind is None else kind["time_us"]
 
 
-def _words(kind: str, mine: float, times: Mapping[str, float]) -> str:
-    """What specialising is worth, whatever is answered: the best specialised kernel against the
-    best of like warps, a ring of theirs included. In µs, ``mine`` is the answer's time and
-    ``times`` are the least of each kind that has one."""
-    alike = {name: time for name, time in times.items() if name != "specialised"}
-    if "specialised" not in times:
-        return "specialising does not pay: no specialised kernel is legal for this problem"
-    if not alike:
-        return "specialising is what is left: no kernel of like warps is legal for this problem"
-    divided = times["specialised"]
-    rival = kind if alike.get(kind) == min(alike.values()) else min(alike, key=alike.__getitem__)
-    pays = divided < alike[rival]
-    difference = compared(divided, alike[rival], ("more", "less", "as long"))
+def _words(said: NormAdvice, kind: str, mine_us: float, least_us: float) -> str:
+    """What advice says, the times that it is by, and how the answer, of ``mine_us`` by the model,
+    comes to be another kernel. ``least_us`` is the least of all by the model."""
+    advice = said.advice
+    pays = advice.verdict == SPECIALISE
+    fastest = {each.config.kind: each for each in said.kernels}
+    divided, rival = fastest.get(DIVIDED), fastest[said.config.kind]
+    if divided is None:
+        return f"{PAYS[AGAINST]}: no specialised kernel is legal for this problem"
+    by = SOURCES[advice.source]
+    difference = compared(divided.time_us, rival.time_us, ("more", "less", "as long"))
     words = (
-        f"specialising {'pays' if pays else 'does not pay'}: the best specialised kernel takes "
-        f"{_us(divided)} against {_us(alike[rival])} of the best {rival} one, {difference}"
+        f"{PAYS[advice.verdict]}: by {by} the best specialised kernel takes "
+        f"{_us(divided.time_us)} against {_us(rival.time_us)} of the best {said.config.kind} one, "
+        f"{difference}"
     )
-    if mine > min(times.values()) or (kind == "specialised" and not pays):
-        words += f"; this {kind} one, of {_us(mine)}, is first by the objective that was asked for"
-    return words
+    if advice.verdict == UNDECIDED:
+        words += f", which is no more than {by} may be off by"
+    words += "".join(f"; {_phrase(each.words)}" for each in advice.reasons if each.reason in VETOES)
+    if mine_us > least_us:
+        first_by = "objective that was asked for"
+    elif (kind == DIVIDED) != pays:
+        first_by = "model"
+    else:
+        return words
+    return f"{words}; this {kind} one, of {_us(mine_us)}, is first by the {first_by}"
+
+
+def _phrase(sentence: str) -> str:
+    return f"{sentence[0].lower()}{sentence[1:].rstrip('.')}"
 
 
 def _us(time: float) -> str:

@@ -34,9 +34,9 @@ class Family:
     ``extent`` names the problem's field that errors of its size are about. ``tabulate`` takes
     (problem, device, cold, grids) and gives the priced legal space. An answer says ``facts`` of a
     problem (problem, device, model), a ``rate`` of a time (problem, µs), and a ``verdict`` of the
-    work that it gives (table, work, device); ``registers`` are where launch registers come from, in
-    words. ``memory_bytes`` is the device memory that a launch takes (problem, model), ``holds`` in
-    words what of.
+    work that it gives (problem, cache, table, work, device); ``registers`` are where launch
+    registers come from, in words. ``memory_bytes`` is the device memory that a launch takes
+    (problem, model), ``holds`` in words what of.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Family:
     tabulate: Callable[[Any, DeviceProfile, bool, Ticks | None], Table]
     facts: Callable[[Any, DeviceProfile, str], dict[str, Any]]
     rate: Callable[[Any, float], dict[str, float]]
-    verdict: Callable[[Table, int, DeviceProfile], dict[str, Any]]
+    verdict: Callable[[Any, str, Table, int, DeviceProfile], dict[str, Any]]
     registers: Callable[[], str]
     memory_bytes: Callable[[Any, str], int]
     holds: str
@@ -101,7 +101,7 @@ FAMILIES: Mapping[type, Family] = MappingProxyType(
             _gemm_table,
             _gemm_facts,
             lambda problem, time_us: {"tflops": problem.flops / time_us / 1e6},
-            lambda table, work, device: {},
+            lambda *_: {},
             lambda: (
                 f"launch registers as NVRTC {register_table().nvrtc} reported them, by compile key"
             ),

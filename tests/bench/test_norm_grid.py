@@ -12,6 +12,7 @@ from bench import norm_grid
 from kernels.norm.cells import Cell, read_cells
 from solver.device import load_profile
 from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation_legality import why_illegal
 from solver.occupancy import SmLimits
 
@@ -65,9 +66,9 @@ def test_forced_occupancy_is_what_it_says(cells: list[Cell]) -> None:
         if cell.warps_per_sm is None:
             assert cell.reserved_smem_bytes == 0
             continue
-        smem = family.smem_bytes(cell.problem, cell.config) + cell.reserved_smem_bytes
+        smem = block.smem_bytes(cell.problem, cell.config) + cell.reserved_smem_bytes
         assert smem <= H200.limit("smem_per_block_bytes")
-        blocks = family.resident_blocks(cell.config, 32, smem, SM)
+        blocks = block.resident_blocks(cell.config, 32, smem, SM)
         counted = cell.config.consumers
         if cell.config.copies != "bulk" or cell.config.producers > 1:
             counted = cell.config.warps

@@ -14,7 +14,7 @@ from kernels.norm.compile import compile_key
 from kernels.norm.run_case import Case
 from kernels.process import OutcomeKind, Worker, run_in_process
 from solver.device import DeviceProfile, load_profile
-from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from tests.gpu import norm_cases, norm_functions
 
@@ -99,9 +99,9 @@ def test_blocks_on_an_sm_are_what_the_driver_counts(worker: Worker, profile: Dev
     cases = norm_cases.space_cases(profile, 120)
     reserved = []
     for case in cases:
-        own = family.smem_bytes(case.problem, case.config)
+        own = block.smem_bytes(case.problem, case.config)
         for blocks in (1, 2, 4):
-            smem = family.reserved_for(blocks, own, profile.limit("smem_per_sm_bytes"))
+            smem = block.reserved_for(blocks, own, profile.limit("smem_per_sm_bytes"))
             if smem is not None:
                 options = {"reserved_smem_bytes": smem}
                 reserved.append(Case(case.problem, case.config, options))

@@ -15,7 +15,7 @@ from kernels.verify import Reason
 from solver.device import load_profile
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_cost import tabulate
-from solver.families.norm_activation_verdict import fastest_by_kind
+from solver.families.norm_activation_forecast import fastest_by_kind
 
 pytestmark = pytest.mark.gpu
 DEADLINE_S = 120.0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernels.norm.cells import Cell
 from kernels.norm.compile import compile_key, headers
 from kernels.norm.ring_check import check_kernel, kernel_ptx, meets_nobody
-from kernels.norm.ring_forms import SIZES, WIDTHS, forms
+from kernels.norm.ring_forms import SIZES, WIDTHS, forms, planned
 from kernels.norm.ring_launches import described, small_launches, units_of
 from kernels.ptx_parser import PtxError
 from kernels.ring_check import Mismatch
@@ -98,6 +101,16 @@ def test_forms_have_every_word_of_the_family() -> None:
     assert {problem.dtype for problem in problems} == {x for types in SIZES.values() for x in types}
     assert len({compile_key(*made) for made in kernels}) == len(kernels)
     assert forms(5, seed=1) == forms(5, seed=1) != forms(5, seed=2)
+
+
+def test_a_plans_kernels_are_one_of_each_key_or_a_sample_of_them(tmp_path: Path) -> None:
+    made = [kernel(1024, consumers=n, groups=n, chunk_bytes=4096) for n in (4, 8)]
+    cells = [Cell("race", *each).to_dict() for each in (*made, made[0])]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"cells": cells}), "utf-8")
+    assert planned(plan) == made
+    assert len(planned(plan, 1, seed=3)) == 1
+    assert planned(plan, 1, seed=3) == planned(plan, 1, seed=3)
 
 
 def test_kernels_without_barriers_meet_nobody() -> None:

@@ -36,6 +36,7 @@ PROBLEM = NormProblem(4096, 1024, "fp32", activation="poly", degree=8)
 STRONG = NormConfig("strong", 4)
 PLAIN = NormConfig("plain", 4, hold="reload")
 DIVIDED = NormConfig("specialised", 8, 1, 8, depth=2, chunk_bytes=4096, rounds=0)
+RING = NormConfig("ring", 8, 0, 8, depth=2, chunk_bytes=4096, rounds=0)
 ROUNDS = 400
 Times = list[list[float]]
 
@@ -85,7 +86,7 @@ def test_a_pick_that_may_be_within_the_tolerance_does_not_fail() -> None:
     [
         (10.7, "specialising does not pay: "),
         (9.3, "specialising pays: "),
-        (10.0, "whether specialising pays is not decided"),
+        (10.0, "whether specialising pays is undecided"),
     ],
 )
 def test_the_verdict_says_what_specialising_was_measured_to_be_worth(
@@ -97,6 +98,18 @@ def test_the_verdict_says_what_specialising_was_measured_to_be_worth(
     assert found.specialising.startswith(words)
     assert found.specialised_to_strong is not None
     assert found.specialised_to_strong.ratio == pytest.approx(divided_us / 10, rel=0.01)
+    assert found.specialised_to_like == found.specialised_to_strong
+
+
+def test_specialising_is_held_against_the_fastest_of_like_warps() -> None:
+    running = (*entrants(), Entrant(("ring",), RING, 11.0))
+    found = verdict_of(running, times(10.0, 12.0, 9.5, 9.0), 0.95)
+    assert found.specialised_to_strong is not None
+    assert found.specialised_to_strong.high < 1
+    assert found.specialised_to_like is not None
+    assert found.specialised_to_like.ratio == pytest.approx(9.5 / 9, rel=0.01)
+    assert found.specialising.startswith("specialising does not pay: ")
+    assert "of the best ring one's time" in found.specialising
 
 
 def test_without_a_strong_kernel_there_is_nothing_to_hold_a_pick_against() -> None:

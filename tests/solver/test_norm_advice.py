@@ -12,6 +12,7 @@ from solver.device import load_profile
 from solver.errors import InvalidInput, InvalidProblem, Unsupported
 from solver.families.norm_activation import ACTIVATIONS, NORMS, NormProblem
 from solver.families.norm_activation_advice import advise_problem, verdict_of
+from solver.families.norm_activation_columns import norm_rows
 from solver.families.norm_activation_forecast import forecasts
 from solver.families.norm_activation_raced import ranges
 from solver.families.norm_activation_rivals import RIVALS
@@ -68,6 +69,21 @@ def test_a_row_that_no_team_holds_is_a_plain_kernels_and_undecided() -> None:
     assert advice.figures.read_bytes == 3 * 2049 * 65535 * 2
 
 
+def test_a_plain_kernel_reads_its_rows_once_less_where_there_is_no_mean() -> None:
+    advice = advise_problem(NormProblem(2048, 65535, "bf16", "rms"), H200).advice
+    assert advice.figures.read_bytes == 2 * 2049 * 65535 * 2
+
+
+def test_figures_count_the_registers_and_warps_that_the_model_counts() -> None:
+    problem = NormProblem(65536, 4096)
+    for warps in (None, 8):
+        found = advise_problem(problem, H200, warps_per_sm=warps)
+        rows = norm_rows(problem, [found.config], H200)
+        assert found.advice.figures.registers_per_thread == rows.registers[0]
+        resident = found.advice.figures.resident_warps
+        assert resident == (None if warps is None else 8)
+
+
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_transformation_has_its_arithmetic(norm: str, activation: str) -> None:
@@ -80,7 +96,7 @@ def test_every_transformation_has_its_arithmetic(norm: str, activation: str) -> 
 
 
 def test_no_rows_and_other_vendors_are_refused() -> None:
-    with pytest.raises(InvalidProblem, match="rows: must be at least 1"):
+    with pytest.raises(InvalidProblem, match="rows: must be between 1 and"):
         advise_problem(NormProblem(0, 8), H200, "cold")
     with pytest.raises(Unsupported, match="device"):
         advise_problem(NormProblem(8, 8), load_profile("mi300x"), "cold")
@@ -116,7 +132,7 @@ def test_forecasts_decide_where_a_device_has_constants(
     assert advice.gain.high == pytest.approx(gain * off.high)
     assert found.config.kind in RIVALS[rival]
     said = {reason.reason for reason in advice.reasons}
-    assert ("slower_by_model" in said) == (advice.verdict == "no")
+    assert ("slower" in said) == (advice.verdict == "no")
     assert advice.missing == (("verification",) if advice.verdict == "undecided" else ())
 
 
@@ -154,7 +170,9 @@ def test_races_are_beside_problems_of_their_shape_alone() -> None:
     for source, problems in cases.items():
         for problem in problems:
             assert advise_problem(problem, MODELLED).advice.source == source, problem
-    assert advise_problem(POLY, MODELLED, "warm").advice.source == "model"
+    assert advise_problem(POLY, MODELLED, "warm").advice.source == "races"  # outgrows the L2
+    small = replace(POLY, rows=4096)
+    assert advise_problem(small, MODELLED, "warm").advice.source == "model"
     assert advise_problem(POLY, MODELLED, warps_per_sm=12).advice.source == "model"
     assert advise_problem(POLY, invented("h100_sxm")).advice.source == "model"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from solver.device import load_profile
-from solver.families import norm_activation as family
+from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_columns import legal_rows
 from solver.families.norm_activation_crowding import (
-    crowded_rows,
     reserved_smem_bytes,
+    rows_on_sm,
     working_warps,
 )
 from solver.occupancy import BLOCK_SMEM_BYTES, SMEM_UNIT, l1_bytes, sm_limits, whole
@@ -30,8 +30,8 @@ def test_the_warp_of_which_one_thread_copies_is_not_counted() -> None:
 def test_so_many_warps_fit_with_what_is_reserved_and_no_more(warps: int) -> None:
     reserved = reserved_smem_bytes(PROBLEM, COPIER, warps, H200)
     assert reserved is not None
-    block = family.smem_bytes(PROBLEM, COPIER) + reserved + BLOCK_SMEM_BYTES
-    blocks = H200.limit("smem_per_sm_bytes") // whole(block, SMEM_UNIT)
+    taken = block.smem_bytes(PROBLEM, COPIER) + reserved + BLOCK_SMEM_BYTES
+    blocks = H200.limit("smem_per_sm_bytes") // whole(taken, SMEM_UNIT)
     assert blocks == warps // 8
     assert reserved_smem_bytes(PROBLEM, COPIER, None, H200) == 0
 
@@ -43,12 +43,12 @@ def test_larger_blocks_and_larger_rings_do_not_fit() -> None:
     assert reserved_smem_bytes(PROBLEM, deep, 8, H200) is None
 
 
-def test_crowded_rows_are_the_legal_ones_that_fit() -> None:
-    every, four = legal_rows(PROBLEM, H200), crowded_rows(PROBLEM, H200, 4)
+def test_rows_on_sm_are_the_legal_ones_that_fit() -> None:
+    every, four = legal_rows(PROBLEM, H200), rows_on_sm(PROBLEM, H200, 4)
     assert 0 < len(four.resident) < len(every.resident)
     assert set(four.resident.tolist()) == {1}
     assert four.config["consumers"].max() == 4
-    eight = crowded_rows(PROBLEM, H200, 8)
+    eight = rows_on_sm(PROBLEM, H200, 8)
     assert set(eight.resident.tolist()) == {1, 2}
     assert (eight.reserved_smem_bytes > 0).all()
 

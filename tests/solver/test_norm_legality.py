@@ -13,13 +13,14 @@ from solver.device import DeviceProfile, load_profile
 from solver.errors import IllegalConfig, InvalidProblem
 from solver.families import norm_activation as family
 from solver.families.norm_activation import NormConfig, NormProblem
+from solver.families.norm_activation_fields import NormColumns, columns_of
 from solver.families.norm_activation_legality import (
+    are_legal,
     check_legal,
     runs_on,
     why_illegal,
 )
 from solver.families.norm_activation_space import legal_configs
-from solver.occupancy import SmLimits
 from solver.split import is_norm_held_out
 
 H200 = load_profile("h200")
@@ -193,6 +194,21 @@ def test_the_predicate_agrees_with_what_the_kernels_need(device: DeviceProfile) 
     assert min(legal[kind] for kind in family.KINDS) > 500, legal
 
 
+@pytest.mark.parametrize("device", [H200, A100], ids=lambda device: device.name)
+def test_columns_are_judged_as_their_configurations_are(device: DeviceProfile) -> None:
+    draw = random.Random(f"norm columns {device.name}")
+    drawn = [anything(draw)[1] for _ in range(3000)]
+    for problem in (F32, NormProblem(9, 16384, "fp16"), NormProblem(7, 1001, "bf16")):
+        nearly = [
+            dataclasses.replace(config, **dict([draw.choice(sorted(other.to_dict().items()))]))
+            for config, other in zip(legal_configs(problem, device), drawn, strict=False)
+        ]
+        configs = [c for c in drawn + nearly if c.chunk_bytes <= 65536]
+        legal = are_legal(problem, NormColumns(columns_of(configs)), device)
+        assert legal.tolist() == [why_illegal(problem, c, device) is None for c in configs]
+        assert 0 < legal.sum() < legal.size
+
+
 @pytest.mark.parametrize("width", [1024, 4096, 16384])
 def test_the_legal_space_is_legal_without_repeats_and_has_every_kind(width: int) -> None:
     problem = NormProblem(100, width, "bf16")
@@ -301,33 +317,6 @@ def test_a_configuration_comes_back_from_its_fields() -> None:
         NormConfig.from_dict({"kind": "plain"})
     with pytest.raises(IllegalConfig, match="team: must be int, got str"):
         NormConfig.from_dict({"kind": "plain", "consumers": 4, "team": "1"})
-
-
-def test_reserved_memory_leaves_exactly_the_blocks_asked_for() -> None:
-    sm = SmLimits(2048, 65536, 233472)
-    config = NormConfig("strong", 4, team=2)
-    own = family.smem_bytes(F32, config)
-    for blocks in (1, 2, 3, 4, 8):
-        reserved = family.reserved_for(blocks, own, sm.smem_bytes)
-        assert reserved is not None
-        assert family.resident_blocks(config, 32, own + reserved, sm) == blocks
-    assert family.reserved_for(4, 60_000, sm.smem_bytes) is None
-
-
-def test_resident_blocks_are_bounded_by_each_resource() -> None:
-    sm = SmLimits(2048, 65536, 233472)
-    assert family.resident_blocks(STRONG, 32, 0, sm) == 8  # threads
-    assert family.resident_blocks(STRONG, 128, 0, sm) == 2  # registers
-    assert family.resident_blocks(STRONG, 33, 0, sm) == 6  # registers come by 256 a warp
-    assert family.resident_blocks(STRONG, 32, 100_000, sm) == 2  # shared memory
-    assert family.resident_blocks(NormConfig("plain", 1), 16, 0, sm) == 32  # blocks
-    named = NormConfig(
-        "specialised", 1, 1, depth=2, chunk_bytes=2048, copies="vector", barrier="named"
-    )
-    assert family.resident_blocks(named, 16, 0, sm) == 4  # barriers: all 16, of 64
-    teams = NormConfig("strong", 4, team=2)
-    assert family.barriers_used(teams) == 3  # the block's, and one of each team
-    assert family.resident_blocks(teams, 16, 0, sm) == 16
 
 
 def test_a_quarter_of_the_problems_is_held_out_whatever_their_rows() -> None:

@@ -11,10 +11,13 @@ import pytest
 
 from app.recorded import results_folder
 from bench import norm_races
+from solver.advice.advise import CAVEAT
+from solver.advice.thresholds import TIE
 from solver.device import DeviceProfile, load_profile
 from solver.families import norm_activation_raced as raced
 from solver.families.norm_activation import NormProblem
 from solver.families.norm_activation_cost import predicted_us
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, DIVIDED, RIVALS
 from solver.norm_record import NormRace, races_of
 from tests.norm_profiles import invented
 
@@ -32,13 +35,13 @@ def test_a_raced_problem_is_told_what_was_measured_whatever_the_model(
     device: DeviceProfile,
 ) -> None:
     race = next(each for each in recorded() if each.problem == POLY and each.warps_per_sm == 16)
-    found = raced.corrected(POLY, device, True, 16)
+    found = raced.corrected(POLY, device, 16)
     assert found is not None
     assert found.between
     told = dict(zip(found.configs, found.time_us.tolist(), strict=True))
     for config, measured_us in zip(race.configs, race.measured_us.tolist(), strict=True):
         assert told[config] == pytest.approx(measured_us, rel=1e-5)
-    half = raced.corrected(replace(POLY, rows=POLY.rows // 2), device, True, 16)
+    half = raced.corrected(replace(POLY, rows=POLY.rows // 2), device, 16)
     assert half is not None
     assert half.time_us == pytest.approx(found.time_us / 2, rel=0.1)
 
@@ -53,7 +56,7 @@ def test_between_races_errors_go_in_a_straight_line_over_the_logarithm_of_arithm
     )
     off = []
     for problem in (*ends, middle):
-        found = raced.corrected(problem, H200, True, None)
+        found = raced.corrected(problem, H200, None)
         assert found is not None
         told = float(found.time_us[found.configs.index(config)])
         off.append(np.log(told / predicted_us(problem, config, H200)))
@@ -63,13 +66,13 @@ def test_between_races_errors_go_in_a_straight_line_over_the_logarithm_of_arithm
 
 
 def test_unseen_knows_nothing_of_the_problems_own_race() -> None:
-    seen = raced.corrected(POLY, H200, True, None)
-    unseen = raced.corrected(POLY, H200, True, None, unseen=True)
+    seen = raced.corrected(POLY, H200, None)
+    unseen = raced.corrected(POLY, H200, None, unseen=True)
     assert seen is not None
     assert unseen is not None
     assert seen.time_us[:5].tolist() != unseen.time_us[:5].tolist()
     lowest = replace(POLY, degree=0)
-    first = raced.corrected(lowest, H200, True, None, unseen=True)
+    first = raced.corrected(lowest, H200, None, unseen=True)
     assert first is not None
     assert not first.between
 
@@ -94,3 +97,24 @@ def test_the_ranges_that_ship_are_those_of_races_model_and_constants_as_they_are
             (each.low, each.expected, each.high) for each in raced.ranges(basis).values()
         ):
             assert 0.5 < low <= middle <= high
+
+
+def test_what_advice_says_was_measured_is_what_the_record_has() -> None:
+    def least_us(race: NormRace, *kinds: str) -> float:
+        return float(race.measured_us[np.isin(race.kinds, kinds)].min())
+
+    races = recorded()
+    gains = np.array(
+        [least_us(race, *RIVALS[DEFAULT_RIVAL]) / least_us(race, DIVIDED) for race in races]
+    )
+    natural = np.array([race.warps_per_sm is None for race in races])
+    won = gains > 1 + TIE.value
+    least, most = (100 * (at(gains[won & natural]) - 1) for at in (np.min, np.max))
+    for words in (
+        f"over {len(races)} problems",
+        f"{1 / gains.max():.2f} to {1 / gains.min():.2f} times the time",
+        f"({np.median(1 / gains):.2f} times in the median)",
+        f"won {(won & natural).sum()} of {natural.sum()} problems, by {least:.0f} to {most:.0f} %",
+        f"{(won & ~natural).sum()} of {(~natural).sum()}, by up to {100 * gains.max() - 100:.0f} %",
+    ):
+        assert words in CAVEAT

@@ -14,13 +14,13 @@ from app.api.documents import problems
 from app.api.job_routes import JobKind, add_job_routes
 from app.api.responses import json_response
 from app.api.submission import SubmissionDep, submitting
-from app.gpus import Gpus
 from app.host import check_memory
 from app.keys import Scope
 from app.problem_documents import INVALID, NOT_FOUND, UNAVAILABLE
 from app.schemas.sweeps import RowsQuery, SweepJob, SweepPage, SweepRequest, SweptRows
 from app.store import result_rows
 from app.sweep import KIND, request_of
+from kernels.host import HostGpu
 from kernels.verify import require_gpu
 from solver.device import load_profile
 from solver.errors import IllegalConfig, InvalidInput
@@ -47,24 +47,24 @@ async def submit(body: SweepRequest, services: ServicesDep, submission: Submissi
 
     async def request() -> dict[str, Any]:
         sweep = body.sweep()
-        await run_in_threadpool(_check_here, sweep, services.gpus)
+        gpu, _ = await run_in_threadpool(services.gpus.require, require_gpu)
+        _check_memory(sweep, gpu)
         return request_of(sweep)
 
     return await submission.submit(
-        SWEEP, body.model_dump(), priority=body.priority, check=body.sweep, request=request
+        SWEEP,
+        body.model_dump(),
+        priority=body.priority,
+        check=lambda: _check_legal(body.sweep(), services.host.device),
+        request=request,
     )
 
 
-def _check_here(sweep: ProblemSweep, gpus: Gpus) -> None:
-    """Raise InvalidInput with the path of what can't be run on the GPU here; GpuAbsent and
-    NoKernelFamily where nothing can."""
-    gpu, device = gpus.require(require_gpu)
+def _check_legal(sweep: ProblemSweep, device: str) -> None:
+    """Raise InvalidInput with the path of a configuration that is illegal on ``device``: the
+    host's, or where there is none the one that answers are for."""
     profile = load_profile(device)
     for place, problem in enumerate(sweep.problems):
-        try:
-            check_memory(problem, gpu)
-        except InvalidInput as error:
-            raise InvalidInput(f"problems.{place}.{error.field}", error.message) from None
         for index, config in enumerate(sweep.configs):
             try:
                 legality.check(config, problem, profile)
@@ -72,6 +72,15 @@ def _check_here(sweep: ProblemSweep, gpus: Gpus) -> None:
                 raise InvalidInput(
                     f"configs.{index}.{error.field}", f"for problems.{place}: {error.message}"
                 ) from None
+
+
+def _check_memory(sweep: ProblemSweep, gpu: HostGpu) -> None:
+    """Raise InvalidInput with the path of a problem beyond the GPU's memory."""
+    for place, problem in enumerate(sweep.problems):
+        try:
+            check_memory(problem, gpu)
+        except InvalidInput as error:
+            raise InvalidInput(f"problems.{place}.{error.field}", error.message) from None
 
 
 @router.get(

@@ -21,21 +21,18 @@ from app.plan import candidates
 from app.problem_documents import NOT_FOUND, UNAVAILABLE
 from app.schemas.norm_questions import NormVerificationRequest
 from app.schemas.ops import AnyVerification
-from app.schemas.questions import RACED_MAX, VerificationRequest
+from app.schemas.questions import VerificationRequest
 from app.schemas.service import AnyVerificationJob, VerificationPage
 from app.services import Services
 from app.timeline import timeline_svg
 from app.verification import KIND, request_of
+from app.verification_input import check_asked
 from kernels.norm.verify import NormVerificationRequest as NormVerification
 from kernels.norm.verify import require_norm_gpu
 from kernels.protocol import VERIFY
 from kernels.verify import VerificationRequest as Verification
 from kernels.verify import require_gpu
 from solver.config import Config
-from solver.device import load_profile
-from solver.errors import IllegalConfig, InvalidInput
-from solver.families import sm90_gemm_legality as legality
-from solver.limits import check_integer
 from solver.problem import Problem
 from solver.question import Question
 from solver.report import problem_words
@@ -75,7 +72,7 @@ async def submit(
         VERIFICATION,
         _identity(asked),
         priority=asked.priority,
-        check=lambda: _check(asked),
+        check=lambda: check_asked(asked, services.host.device),
         request=request,
     )
 
@@ -88,15 +85,6 @@ def _identity(asked: VerificationRequest | NormVerificationRequest) -> dict[str,
         optional = ("cache", "against", "top_k", "trace")
         unset = {"op", *(name for name in optional if name not in asked.model_fields_set)}
     return asked.model_dump(exclude=unset)
-
-
-def _check(asked: VerificationRequest | NormVerificationRequest) -> None:
-    asked.problem()
-    if isinstance(asked, NormVerificationRequest):
-        return
-    check_integer("top_k", asked.top_k, 1, RACED_MAX)
-    if asked.top_k > 1 and (asked.config is not None or asked.against):
-        raise InvalidInput("top_k", "must be 1 with config or against: it is for the pick alone")
 
 
 async def _of_product(asked: VerificationRequest, services: Services) -> Verification:
@@ -120,7 +108,7 @@ async def _of_product(asked: VerificationRequest, services: Services) -> Verific
         config,
         predicted_us,
         protocol=VERIFY.with_cache(asked.cache),
-        against=_others(asked, problem, device),
+        against=tuple(other.config() for other in asked.against),
         trace=asked.trace,
         alternatives=tuple(alternatives),
         picked=asked.config is None,
@@ -163,17 +151,6 @@ def trace_picture(verification_id: str, services: ServicesDep, caller: CallerDep
         raise NotFound(f"verification {job.id} is {job.status} and has no trace")
     problem = Problem(**job.request["problem"])
     return SvgResponse(timeline_svg(trace, problem_words(problem)))
-
-
-def _others(body: VerificationRequest, problem: Problem, device: str) -> tuple[Config, ...]:
-    """The configurations to time against. Raises InvalidInput with an illegal one's path."""
-    others = tuple(other.config() for other in body.against)
-    for place, other in enumerate(others):
-        try:
-            legality.check(other, problem, load_profile(device))
-        except IllegalConfig as error:
-            raise InvalidInput(f"against.{place}.{error.field}", error.message) from None
-    return others
 
 
 add_job_routes(router, VERIFICATION)
