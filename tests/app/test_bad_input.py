@@ -140,7 +140,7 @@ def test_the_schema_says_what_a_wide_output_may_be_off_by(client: TestClient) ->
         for name, shape in schemas.items()
         if name.endswith("Request") and "c_offset" in shape["properties"]
     ]
-    assert len(described) == 4
+    assert len(described) == 5
     assert all("7 in bf16, 7 in fp16, 3 in fp32" in words for words in described)
 
 
