@@ -16,7 +16,7 @@ from solver.device import PROFILES_VARIABLE, profiles_folder
 from solver.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from app.gpu_lane import Turn
+    from app.turn import Turn
 
 KIND = "calibration"
 

@@ -21,8 +21,8 @@ from app.restarts import pause_s
 from app.store.job import UNREADABLE, Job, Outcome
 from app.store.jobs import JobStore
 from app.store.result_rows import AWAY_S, RunRows
+from app.turn import Runner, Turn
 from kernels.host import VISIBLE_VARIABLE
-from kernels.problem_sweep import Rows
 from kernels.process import Outcome as Called
 from kernels.process import OutcomeKind, Worker
 from kernels.verify import Reason, failure_of
@@ -41,23 +41,6 @@ UNTOLD = Outcome("failed", "internal_error", {})
 """What came of a job is a defect here; the log has it."""
 INTERRUPTED = Outcome("failed", Reason.WORKER_LOST, {})
 """A run that could not go on for want of the database, and is no loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What a job gets for its run: the process to launch in, its time, who hears how far it is,
-    where what it measures row by row is kept, and the UUID of its GPU.
-    """
-
-    worker: Worker
-    deadline_s: float
-    on_report: Callable[[dict[str, Any]], None]
-    rows: Rows
-    gpu: str | None = None
-
-
-Runner = Callable[[Job, Turn], Outcome]
-"""Runs a job of one kind. An outcome whose reason is ``worker_lost`` says nothing of the job."""
 
 
 def _learn_nothing(job: Job, outcome: Outcome) -> Outcome:

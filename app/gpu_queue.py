@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.errors import AlreadyEnded, Unavailable
-from app.gpu_lane import GpuLane, Runner, Shared
+from app.gpu_lane import GpuLane, Shared
 from app.store.job import Job, Outcome
 from app.store.jobs import JobStore
+from app.turn import Runner
 from kernels.process import REAP_S
 from kernels.worker import device_facts
 

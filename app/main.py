@@ -37,7 +37,6 @@ from app.api.routes import (
     verifications,
 )
 from app.event_streams import EventStreams
-from app.gpu_lane import Runner
 from app.gpu_queue import GpuQueue
 from app.gpus import Gpus
 from app.host import host_of, log_host
@@ -55,6 +54,7 @@ from app.store.keys import KeyStore
 from app.store.launches import prune as prune_launches
 from app.store.measurements import MeasurementStore
 from app.telemetry import telemetry
+from app.turn import Runner
 from kernels.drift import Drift, drift_of
 from kernels.worker import device_facts
 from solver.errors import UnusableProfile

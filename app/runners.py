@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from app.calibration import KIND as CALIBRATION
 from app.calibration import run_calibration
-from app.gpu_lane import Runner
 from app.sweep import KIND as SWEEP
 from app.sweep import run_sweep
+from app.turn import Runner
 from app.verification import KIND as VERIFICATION
 from app.verification import run_verification
 

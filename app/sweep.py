@@ -15,7 +15,7 @@ from solver.problem import Problem
 from solver.problem_sweep import ProblemSweep
 
 if TYPE_CHECKING:
-    from app.gpu_lane import Turn
+    from app.turn import Turn
 
 KIND = "sweep"
 ROWS_FAILED = "rows_failed"

@@ -18,7 +18,7 @@ from solver.errors import InvalidInput
 from solver.problem import Problem
 
 if TYPE_CHECKING:  # the command line verifies without a queue, and without its database
-    from app.gpu_lane import Turn
+    from app.turn import Turn
 
 KIND = "verification"
 

@@ -16,11 +16,11 @@ from fastapi.testclient import TestClient
 
 from app.answers import warm
 from app.calibration import run_calibration
-from app.gpu_lane import Runner
 from app.main import create_app
 from app.settings import Settings
 from app.store.database import Database
 from app.sweep import run_sweep
+from app.turn import Runner
 from app.verification import run_verification
 from kernels.host import HostGpu
 from tests.postgres import VARIABLE, Postgres

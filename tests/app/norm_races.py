@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from app.gpu_lane import Runner, Turn
 from app.store.job import Job, Outcome
+from app.turn import Runner, Turn
 from app.verification import requested
 from kernels.host import HostGpu
 from kernels.norm.contest import ContestResult, Launched

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from app.gpu_lane import Runner, Turn
 from app.store.job import Job, Outcome
+from app.turn import Runner, Turn
 from app.verification import requested
 from kernels.against import Beside
 from kernels.contest import Contest, Entrant

@@ -15,9 +15,9 @@ import app.calibration
 import kernels.verify
 from app.calibration import request_of, run_calibration
 from app.cli.main import main
-from app.gpu_lane import Turn
 from app.schemas.calibrations import CalibrationJob, CalibrationPage
 from app.store.job import Job, Outcome
+from app.turn import Turn
 from kernels.calibration import Asked, Calibration
 from kernels.calibration_rules import Refusal
 from kernels.drift import ADVICE

@@ -14,13 +14,13 @@ from fastapi.testclient import TestClient
 
 from app.api.documents import kinds_of
 from app.errors import StoreUnavailable
-from app.gpu_lane import Turn
 from app.keys import Scope
 from app.main import create_app
 from app.problem_documents import KINDS, ProblemKind
 from app.settings import Settings
 from app.store.database import Database
 from app.store.job import Job, Outcome
+from app.turn import Turn
 from kernels.errors import CompileFailed, CompilerAbsent, CompilerMismatch
 from kernels.host import HostGpu
 from kernels.sources import kernel_id

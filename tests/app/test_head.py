@@ -11,12 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api.access import AccessTable, Entry
-from app.gpu_lane import Turn
 from app.keys import Scope
 from app.main import create_app
 from app.settings import Settings
 from app.store.database import Database
 from app.store.job import Job, Outcome
+from app.turn import Turn
 from kernels.sources import kernel_id
 from solver.families.sm90_gemm import CompileKey
 from tests.app.conftest import application, service

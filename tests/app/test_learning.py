@@ -18,13 +18,13 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 
 from app.errors import StoreUnavailable
-from app.gpu_lane import Turn
 from app.schemas.answers import OptimizeAnswer
 from app.schemas.service import DriftShape, VerificationJob
 from app.store.database import Database
 from app.store.job import Job, Outcome
 from app.store.measurements import MeasurementStore
 from app.store.tables import measurements
+from app.turn import Turn
 from app.verification import requested
 from kernels.drift import ENOUGH
 from kernels.errors import CompilerAbsent

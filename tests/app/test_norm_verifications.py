@@ -13,10 +13,10 @@ from fastapi.testclient import TestClient
 import solver.engine
 from app import norm_verification
 from app.cli.main import main
-from app.gpu_lane import Turn
 from app.norm_verification import verification
 from app.schemas.service import NormVerificationJob, VerificationJob, VerificationPage
 from app.store.job import Outcome
+from app.turn import Turn
 from app.verification import request_of, requested, run_verification
 from kernels.norm.verdict import Entrant
 from kernels.norm.verify import NormVerificationRequest

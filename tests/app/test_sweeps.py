@@ -11,10 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 import app.sweep
-from app.gpu_lane import Turn
 from app.schemas.sweeps import SweepJob, SweepPage, SweptRows
 from app.store.job import Job, Outcome
 from app.sweep import request_of, run_sweep
+from app.turn import Turn
 from kernels.errors import GpuAbsent, GpuLost, StepFailed
 from kernels.host import HostGpu
 from kernels.problem_sweep import SweepResult

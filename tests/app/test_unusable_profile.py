@@ -13,9 +13,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.cli.main import main
-from app.gpu_lane import Turn
 from app.problem_documents import UNAVAILABLE
 from app.store.job import Job, Outcome
+from app.turn import Turn
 from solver.device import PROFILES_VARIABLE, shipped_text
 from tests.app.conftest import service
 from tests.app.races import H200, last_is_fastest, runner

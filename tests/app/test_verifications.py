@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 import pytest
 from fastapi.testclient import TestClient
 
-from app.gpu_lane import Turn
 from app.schemas.service import VerificationJob, VerificationPage
 from app.store.job import Job, Outcome
+from app.turn import Turn
 from app.verification import request_of, run_verification
 from kernels.host import HostGpu
 from kernels.overlay import WAIT_PHASES

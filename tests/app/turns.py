@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.gpu_lane import Turn
+from app.turn import Turn
 from kernels.process import Worker
 
 

@@ -6,8 +6,8 @@ It does as the real one: a worker process, the GPU's lock, a deadline, reports.
 
 from __future__ import annotations
 
-from app.gpu_lane import Turn
 from app.store.job import Job, Outcome
+from app.turn import Turn
 from kernels.gpu_lock import call_alone
 from kernels.host import HostGpu
 from kernels.process import OutcomeKind
