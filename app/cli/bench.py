@@ -76,7 +76,7 @@ def add_commands(commands: Any) -> None:
         "--best",
         type=bounded("best", 0, TOP_K_MAX),
         metavar="N",
-        help="also N candidates for each problem's best, half of them of further tiles; 0",
+        help="also N candidates for each problem's best, up to 16 of them of different tiles; 0",
     )
     plan_.add_argument("--cache", choices=CACHES, help="cold")
     plan_.add_argument(

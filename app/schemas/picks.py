@@ -47,8 +47,8 @@ class Tolerances(Request):
         default=8,
         ge=2,
         le=AGAINST_MAX + 1,
-        description="candidates for the fastest, the pick included, by the model's order: half of "
-        "them the first ones, half the first of each further tile",
+        description="candidates for the fastest, the pick included, by the model's order: the "
+        "first of each tile",
     )
 
 

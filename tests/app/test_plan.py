@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from app.plan import candidates, make_plan, spread
 from kernels.bench_plan import parse_plan
 from solver.device import load_profile
@@ -20,13 +22,16 @@ def shapes(configs: list[dict[str, int]]) -> set[tuple[int, ...]]:
     return {tuple(config[name] for name in names) for config in configs}
 
 
-def test_half_of_the_candidates_are_the_models_first_and_the_rest_other_shapes() -> None:
-    rows = best_rows(tabulate(PROBLEM, load_profile("h200"), "calibrated"), 1000)
-    chosen = spread(rows, 20)
-    assert chosen[:10] == list(rows[:10])
-    later = [row.config.to_dict() for row in chosen[10:]]
-    assert len(shapes(later)) == 10
-    assert not shapes(later) & shapes([row.config.to_dict() for row in rows[:10]])
+@pytest.mark.parametrize(("count", "first"), [(2, 1), (5, 1), (16, 1), (20, 5), (30, 15)])
+def test_candidates_are_of_further_shapes_before_they_are_of_the_first(
+    count: int, first: int
+) -> None:
+    rows = best_rows(tabulate(PROBLEM, load_profile("h200"), "calibrated"), 4000)
+    chosen = spread(rows, count)
+    assert chosen[:first] == list(rows[:first])
+    later = [row.config.to_dict() for row in chosen[first:]]
+    assert len(shapes(later)) == count - first
+    assert not shapes(later) & shapes([row.config.to_dict() for row in rows[:first]])
     assert [row.time for row in chosen] == sorted(row.time for row in chosen)
 
 
