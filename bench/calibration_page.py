@@ -1,4 +1,4 @@
-"""The tables of docs/calibration.md and docs/new-gpu.md, from the record of recorded calibrations.
+"""The tables of docs/calibration.md and docs/new-gpu.md, from the records of calibrations.
 
     python -m bench.calibration_page
 
@@ -21,6 +21,8 @@ from solver.device import load_profile
 
 DOCS = Path("docs")
 PAGES = ("calibration.md", "new-gpu.md")
+ON_GPU = "calibration.json"
+"""The record of ``bench.gpu_calibrate``."""
 SCRATCH = "datasheet and ceilings"
 ALONE = "alone fitted"
 
@@ -90,25 +92,62 @@ def determined_table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def on_gpu_words(record: Record) -> str:
+    """What a GPU was seen to do (``bench.gpu_calibrate``)."""
+    scratch, cured = record["from_scratch"], record["cured"]
+    lines = [
+        f"{record['device']}, driver {record['driver']}, NVRTC {record['nvrtc']}, "
+        f"{record['date'][:10]}. Mean errors; ground truth: rows that may be fitted to.\n",
+        "| calibration | s | rows | fresh rows: before | after | the committed profile | "
+        "ground truth, paper: after | committed | LLM and further: after | committed |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, run in (("from the datasheet", scratch), ("of a planted profile", cured)):
+        figures = [run["error_present"], run["error"], run["error_committed"]]
+        for part in ("paper", "llm"):
+            for told in (run["ground_truth"], record["committed"]):
+                figures.append(told["fitted"][part]["mean_ape"])
+        cells = " | ".join(f"{figure:.1%}" for figure in figures)
+        lines.append(f"| {name} | {run['seconds']:.0f} | {run['rows']} | {cells} |")
+    then, now = cured["drift_before"], cured["drift"]
+    planted = ", ".join(f"`{name}` x{factor}" for name, factor in record["planted"].items())
+    lines += [
+        f"\nPlanted were {planted}. Verifying {then['problems']} picks told of drift: "
+        f"{then['off']} were off by more than {then['band']:.0%}, the median ratio was "
+        f"{then['ratio']:.2f}. By the calibrated profile the same timings tell of "
+        f"{'drift' if now['found'] else 'none'}: {now['off']} are off by more than "
+        f"{now['band']:.0%}, the median is {now['ratio']:.2f}.",
+    ]
+    for name, run in (
+        ("Beside a neighbour", record["shared"]),
+        ("With one that came while rows were measured", record["shared_later"]),
+    ):
+        lines.append(
+            f"{name} a calibration was {run['status']} (`{run['reason']}`): {run['details']}."
+        )
+    return "\n".join(lines)
+
+
 TABLES = {"starts": starts_table, "kinds": kinds_table, "determined": determined_table}
 
 
-def filled(text: str, record: Record) -> str:
+def filled(text: str, record: Record, on_gpu: Record) -> str:
     """A page with its tables made anew."""
-    for name, table in TABLES.items():
+    made = {name: table(record) for name, table in TABLES.items()} | {"gpu": on_gpu_words(on_gpu)}
+    for name, table in made.items():
         begin, end = f"<!-- {name}: made by python -m bench.calibration_page -->", "<!-- end -->"
         pattern = re.compile(rf"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        body = f"{begin}\n\n{table(record)}\n\n{end}"
+        body = f"{begin}\n\n{table}\n\n{end}"
         text = pattern.sub(lambda _, body=body: body, text)  # type: ignore[misc]
     return text
 
 
 def main() -> None:
     """Remake the pages."""
-    record = read_record(RESULTS / "h200" / NAME)
+    record, on_gpu = (read_record(RESULTS / "h200" / name) for name in (NAME, ON_GPU))
     for name in PAGES:
         path = DOCS / name
-        replace_whole(path, filled(path.read_text("utf-8"), record).encode())
+        replace_whole(path, filled(path.read_text("utf-8"), record, on_gpu).encode())
 
 
 if __name__ == "__main__":

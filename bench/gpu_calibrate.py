@@ -9,11 +9,14 @@
 3. Refused: a neighbour is at work before it begins, and one that comes while rows are measured.
 
 Six minutes. Profiles go into a folder of this script's own; none that ships is changed.
-``--held-out`` looks at what is held out too: to be counted (docs/accuracy.md).
+``--held-out`` looks at what is held out too: to be counted (docs/accuracy.md). ``--read RECORD``
+tells drift anew, without a GPU, from the ratios that a record has: after a change of its rule.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 import tempfile
@@ -110,7 +113,12 @@ def drift(verifications: Sequence[dict[str, Any]], device: str) -> dict[str, Any
     """What these timings say of the present profile."""
     rows = [_row(each) for each in verifications if each["median_us"]]
     ratios = measured_over_predicted(rows, load_profile(device))
-    return drift_of(ratios).to_dict() | {"ratios": ratios}
+    return told_drift(ratios)
+
+
+def told_drift(ratios: Sequence[float]) -> dict[str, Any]:
+    """What ratios of measured to predicted time tell, and they themselves."""
+    return drift_of(ratios).to_dict() | {"ratios": list(ratios)}
 
 
 def _row(verification: dict[str, Any]) -> RowGroup:
@@ -149,10 +157,15 @@ class Neighbour:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: what had to be stored was, and what had to be refused was; 1: not; 3: no GPU."""
+    """0: what had to be stored was, and what had to be refused was; 1: not; 2: wrong arguments or
+    files; 3: no GPU."""
     parser = parser_of("gpu_calibrate", __doc__)
     parser.add_argument("--results", type=Path, default=Path("bench/results"))
     parser.add_argument("--held-out", action="store_true", help="look at what is held out, too")
+    parser.add_argument("--read", type=Path, help="no GPU: tell drift anew of such a record")
+    early = parser.parse_args(arguments)
+    if early.read is not None:
+        return _again(parser, early)
     chosen, facts, _ = begin(parser, arguments)
     device, date = facts["profile"], facts["date"]
     committed = parse_profile(shipped_text(device))
@@ -225,6 +238,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except KernelError as error:
                 record["shared_later"] = {"status": "failed", "details": str(error)}
     save()
+    return _code(record)
+
+
+def _again(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
+    try:
+        record = json.loads(chosen.read.read_text("utf-8"))
+        for told in ("drift_before", "drift"):
+            record["cured"][told] = told_drift(record["cured"][told]["ratios"])
+        code = _code(record)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        parser.error(f"{chosen.read} is no record of this script: {error!r}")
+    write(chosen.out, record)
+    return code
+
+
+def _code(record: dict[str, Any]) -> int:
+    """What a whole record comes to, as ``main`` returns it."""
     stored = all(record[name]["status"] == "stored" for name in ("from_scratch", "cured"))
     refused = all(record[name]["status"] == "refused" for name in ("shared", "shared_later"))
     now, then = record["cured"]["drift"], record["cured"]["drift_before"]

@@ -100,3 +100,39 @@ def test_the_record_says_what_was_learnt_cured_and_refused(host: None, tmp_path:
     assert record["shared"]["reason"] == "gpu_shared"
     assert record["shared_later"]["status"] == "refused"
     assert os.environ[PROFILES_VARIABLE]
+
+
+def test_drift_is_told_anew_of_a_records_ratios(tmp_path: Path) -> None:
+    """A record whose drift another rule had told."""
+    off, cured = [0.73] * 10 + [1.0] * 8, [1.02] * 18
+    record = {
+        "from_scratch": {"status": "stored"},
+        "cured": {
+            "status": "stored",
+            "drift_before": {"found": False, "ratios": off},
+            "drift": {"found": True, "ratios": cured},
+        },
+        "shared": {"status": "refused"},
+        "shared_later": {"status": "refused"},
+    }
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text(json.dumps(record), "utf-8")
+    assert gpu_calibrate.main(["--read", str(old), "--out", str(new)]) == 0
+    told = json.loads(new.read_text("utf-8"))["cured"]
+    assert (told["drift_before"]["found"], told["drift"]["found"]) == (True, False)
+    assert told["drift_before"]["ratios"] == off
+    record["cured"]["drift"]["ratios"] = off  # type: ignore[index]
+    old.write_text(json.dumps(record), "utf-8")
+    assert gpu_calibrate.main(["--read", str(old), "--out", str(new)]) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"cured": {"drift_before": {}}}'])
+def test_a_file_that_is_no_record_is_named(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "no_record.json"
+    path.write_text(content, "utf-8")
+    with pytest.raises(SystemExit) as ended:
+        gpu_calibrate.main(["--read", str(path), "--out", str(tmp_path / "out.json")])
+    assert ended.value.code == 2
+    assert "no_record.json is no record" in capsys.readouterr().err
