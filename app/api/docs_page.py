@@ -21,9 +21,11 @@ POLICY = (
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 code, pre { font: 14px/1.4 ui-monospace, monospace }
+h2 code { font-size: 20px }
 pre { background: #f4f4f4; padding: .75rem; overflow: auto }
 section { border-top: 1px solid #ccc; padding: .5rem 0 1rem }
-table { border-collapse: collapse } td { padding: .1rem 1.5rem .1rem 0; vertical-align: top }
+table { border-collapse: collapse; display: block; overflow-x: auto }
+td { padding: .1rem 1.5rem .1rem 0; vertical-align: top }
 @media (prefers-color-scheme: dark) {
   body { background: #181818; color: #ddd } pre { background: #262626 } a { color: #8bf }
 }
@@ -37,7 +39,9 @@ def page(document: Document) -> str:
 
 def _page(document: Document) -> Iterator[str]:
     info = document["info"]
-    yield f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(info['title'])}</title>"
+    yield "<!doctype html><html lang=en><meta charset=utf-8>"
+    yield '<meta name=viewport content="width=device-width">'
+    yield f"<title>{escape(info['title'])}</title>"
     yield f"<style>{STYLE}</style><h1>{escape(info['title'])} {escape(info['version'])}</h1>"
     yield f"<p>{_words(info['summary'])} {_words(info['description'])}</p>"
     yield '<p>The same as a document for tools: <a href="/openapi.json">/openapi.json</a>.</p>'
