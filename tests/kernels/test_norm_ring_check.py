@@ -354,7 +354,9 @@ def _check(problem: NormProblem, config: NormConfig, launch: Any) -> None:
     check_launch(parse(kernel_ptx(compile_key(problem, config))), launch)
 
 
-GIVEN_BACK = "    if constexpr (kBarriers == kMbarrier) {\n      if (threadIdx.x % kWarp == 0) arrive(empty"
+GIVEN_BACK = (
+    "    if constexpr (kBarriers == kMbarrier) {\n      if (threadIdx.x % kWarp == 0) arrive(empty"
+)
 FILLED = "        if (threadIdx.x % kWarp == 0) arrive(barrier);"
 TOGETHER = "    __syncwarp();\n    if constexpr (kWarps > 1) sync_one_of"
 APART: dict[str, tuple[dict[str, Any], str, str, str]] = {
