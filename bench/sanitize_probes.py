@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.sanitize_races import TOOL
-from kernels.sources import headers_named
+from kernels import nvrtc
+from kernels.errors import CompileFailed
+from kernels.sources import headers_named, options
 
 
 @dataclass(frozen=True)
@@ -40,23 +42,45 @@ def hand_over_source() -> str:
     )
 
 
+def hand_over_cubin() -> bytes:
+    """The probes, compiled. Raises CompileFailed and CompilerAbsent."""
+    built = nvrtc.build("hand_over.cu", hand_over_source(), {}, options())
+    if not built.cubin:
+        raise CompileFailed("hand_over.cu", "refused", built.log)
+    return built.cubin
+
+
 def arguments(sums: int, rounds: int) -> Any:
-    """A kernel's one argument, an array of one that is passed by value."""
+    """A kernel's one argument, in an array of one."""
     import numpy as np
 
     return np.array([(sums, rounds)], np.dtype([("sums", "u8"), ("rounds", "u4")], align=True))
 
 
 def launch_probe(name: str) -> None:
-    """Launch one probe. Raises RuntimeError where a lane has taken other words than were put."""
+    """Launch one probe. Raises CompileFailed, LaunchFailed, and RuntimeError where a lane has taken
+    other words than were put."""
+    import ctypes
+
     import cupy as cp
     import numpy as np
+    from cuda.bindings import driver
 
-    kernel = cp.RawModule(code=hand_over_source(), options=("--std=c++17",)).get_function(
-        PROBES[name].kernel
-    )
-    sums = cp.zeros(THREADS, np.uint32)
-    kernel((1,), (THREADS,), (arguments(sums.data.ptr, ROUNDS),), shared_mem=SMEM_BYTES)
+    from kernels.driver import checked
+    from kernels.launch_config import launch_config
+
+    stream = cp.cuda.get_current_stream()
+    sums = cp.zeros(THREADS, np.uint32)  # and with it the context that the kernel is loaded into
+    image = np.frombuffer(hand_over_cubin(), np.uint8)
+    module = checked("cuModuleLoadData", driver.cuModuleLoadData(image.ctypes.data))
+    kernel = PROBES[name].kernel.encode()
+    function = checked("cuModuleGetFunction", driver.cuModuleGetFunction(module, kernel))
+    block = arguments(sums.data.ptr, ROUNDS)
+    pointers = (ctypes.c_void_p * 1)(block.ctypes.data)
+    config = launch_config(1, THREADS, SMEM_BYTES)
+    config.hStream = driver.CUstream(stream.ptr)
+    launched = driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)
+    checked(f"launch of probe {name}", launched)
     if not np.array_equal(sums.get(), expected_sums(name)):
         raise RuntimeError(f"probe {name}: wrong sums")
 

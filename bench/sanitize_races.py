@@ -148,8 +148,9 @@ def judged(record: Mapping[str, Any], kernels: Kernels, arch: str) -> dict[str, 
         }
         plants |= {plant: _plant(plant, plants[plant], pairs, kernels, arch) for plant in own}
         clean[shown_as] = _clean(result, pairs, sorted(p for p in own if plants[p]["found"]))
-        if pairs and all(excused(hazard, scope, probes) for hazard in pairs):
-            clean[shown_as]["outcome"] = EXCUSED_OUTCOME
+        if pairs:
+            alone = all(excused(hazard, scope, probes) for hazard in pairs)
+            clean[shown_as]["outcome"] = EXCUSED_OUTCOME if alone else "found"
         if clean[shown_as]["outcome"] == "clean" and not clean[shown_as]["counts_for"]:
             clean[shown_as] = "not run: the tool missed every plant"
     return {**record, "plants": plants, "clean": clean}

@@ -16,6 +16,7 @@ from bench.sanitize_probes import (
     THREADS,
     arguments,
     expected_sums,
+    hand_over_cubin,
     hand_over_source,
 )
 from kernels import nvrtc
@@ -138,6 +139,10 @@ def test_within_a_warp_lanes_meet_between_any_two_accesses() -> None:
     accesses = [at for at, step in enumerate(steps) if not isinstance(step.op, WarpBarrier)]
     assert len(accesses) == 2 * FEW
     assert all(later - at == 2 for at, later in pairwise(accesses))
+
+
+def test_probes_compile() -> None:
+    assert all(probe.kernel.encode() in hand_over_cubin() for probe in PROBES.values())
 
 
 def test_what_a_probe_comes_to_is_what_was_put() -> None:

@@ -215,6 +215,10 @@ def test_a_pair_is_excused_only_where_the_probe_was_reported() -> None:
             record = record_of(scope, [pair("fill", "read")], {}, probes)
             assert record["clean"][f"racecheck, {scope}"]["outcome"] == expected
     shown = {"one_arrives": "found", "named": "found"}
+    record = record_of("bulk", [pair("fill", "read")], {}, shown)
+    assert judge(record) == record
+    record["probes"] = {}
+    assert judge(record)["clean"]["racecheck, bulk"]["outcome"] == "found"
     for others in ([pair("sum put", "sum taken")], [HIDDEN]):
         record = record_of("bulk", [pair("fill", "read"), *others], {}, shown)
         assert record["clean"]["racecheck, bulk"]["outcome"] == "found"
