@@ -69,7 +69,9 @@ def test_a_device_that_is_off_both_ways_is_found_though_the_median_stays(count: 
     whole = drift_of(both)
     assert whole.ratio == pytest.approx(1.0, abs=0.03)
     assert whole.found is True
-    assert drift_of([1.0 + 0.9 * (ratio - 1) * (NEAR.width / 0.25) for ratio in both]).found is False
+    assert (
+        drift_of([1.0 + 0.9 * (ratio - 1) * (NEAR.width / 0.25) for ratio in both]).found is False
+    )
 
 
 def test_a_third_of_the_picks_may_be_off_and_hardly_more() -> None:
