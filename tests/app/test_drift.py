@@ -69,7 +69,9 @@ def test_a_device_that_is_off_both_ways_is_found_though_the_median_stays(count: 
     whole = drift_of(both)
     assert whole.ratio == pytest.approx(1.0, abs=0.03)
     assert whole.found is True
-    assert drift_of([1.0 + 0.9 * (ratio - 1) * (NEAR.width / 0.25) for ratio in both]).found is False
+    assert (
+        drift_of([1.0 + 0.9 * (ratio - 1) * (NEAR.width / 0.25) for ratio in both]).found is False
+    )
 
 
 def test_a_third_of_the_picks_may_be_off_and_hardly_more() -> None:
@@ -94,6 +96,15 @@ def test_a_band_that_as_many_lie_beyond_as_usual_tells_of_nothing(band: Any, cou
     ratios = [1 + band.width * 1.01] * off + [1.0] * (count - off)
     assert drift_of(ratios).found is False
     assert drift_of([1 / ratio for ratio in ratios]).found is False
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, LATEST])
+def test_a_ratio_that_no_two_times_have_is_refused(ratio: float, place: int) -> None:
+    ratios = [1.0] * LATEST
+    ratios.insert(place, ratio)
+    with pytest.raises(ValueError, match="finite number above 0"):
+        drift_of(ratios)
 
 
 def test_one_outlier_is_no_drift() -> None:
