@@ -8,7 +8,8 @@ service does not say which packages or which commit it runs: packages are left o
 commit, which need not be this client's, is there where ``--commit`` names it.
 
 Needs this checkout and rich alone. Exit code 1 where a pick failed, or where the results do not
-agree on one of these facts.
+agree on one of these facts; 3 where no service answers or it refuses a request, as one without a
+GPU does.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import json
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -33,16 +35,35 @@ POLL_S = 0.05
 WHAT = (
     "POST /v1/optimize and POST /v1/verifications to the running service, by bench/http_verify.py"
 )
+MISSING = 3
 FACTS = ("device", "driver", "nvrtc", "protocol", "source_hash")
 
 
+class Refused(Exception):
+    """The service does not do what it was asked, or is not there."""
+
+
 def call(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """POST ``body``, or GET, and the JSON answered. Raises HTTPError for an error status."""
+    """POST ``body``, or GET, and the JSON answered. Raises Refused, with the reason, for an error
+    status and where nobody answers."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as response:
-        answer: dict[str, Any] = json.load(response)
-        return answer
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except urllib.error.HTTPError as error:
+        raise Refused(f"{url}: {error.code}, {_detail(error.read()) or error.reason}") from error
+    except OSError as error:
+        raise Refused(f"{url}: {getattr(error, 'reason', error)}") from error
+
+
+def _detail(body: bytes) -> str | None:
+    """What a problem document says went wrong; None where the body is none."""
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def verify(url: str, suite: str, problem: dict[str, Any], top_k: int = 1) -> dict[str, Any]:
@@ -108,7 +129,11 @@ def main() -> int:
     beside |= {"command": " ".join(["python -m bench.http_verify", *sys.argv[1:]])}
     rows: list[dict[str, Any]] = []
     for suite, p in track(work, "verify", console=Console(stderr=True)):
-        rows.append(verify(arguments.url, suite, p.to_dict(), arguments.top_k))
+        try:
+            rows.append(verify(arguments.url, suite, p.to_dict(), arguments.top_k))
+        except Refused as error:
+            print(f"error: {error}", file=sys.stderr)
+            return MISSING
         counts = {"planned": len(work), "complete": len(rows) == len(work)}
         write(arguments.out, {**facts_of(rows), **beside, **counts, "rows": rows})
     unsaid = [name for name in FACTS if name not in facts_of(rows)]

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from bench.ablation import NAME as ABLATION
 from bench.ablation import ablation_table
 from bench.accuracy_page import IMAGES as ACCURACY_IMAGES
@@ -337,8 +339,13 @@ def make(
 
 
 def main() -> None:
-    """Make everything anew."""
-    make(read_picks())
+    """Make everything anew, which takes seconds."""
+    console = Console(stderr=True)
+    with console.status("making the results' page, the README's part and the pictures"):
+        make(read_picks())
+    print(
+        f"made {PAGE.relative_to(ROOT)}, {README.relative_to(ROOT)} and {IMAGES.relative_to(ROOT)}/"
+    )
 
 
 if __name__ == "__main__":

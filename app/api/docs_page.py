@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
@@ -38,7 +39,7 @@ def _page(document: Document) -> Iterator[str]:
     info = document["info"]
     yield f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(info['title'])}</title>"
     yield f"<style>{STYLE}</style><h1>{escape(info['title'])} {escape(info['version'])}</h1>"
-    yield f"<p>{escape(info['summary'])} {escape(info['description'])}</p>"
+    yield f"<p>{_words(info['summary'])} {_words(info['description'])}</p>"
     yield '<p>The same as a document for tools: <a href="/openapi.json">/openapi.json</a>.</p>'
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -51,8 +52,8 @@ def _page(document: Document) -> Iterator[str]:
 
 def _operation(method: str, path: str, operation: Document, document: Document) -> Iterator[str]:
     yield f"<section><h2><code>{method} {escape(path)}</code></h2>"
-    yield f"<p><strong>{escape(operation.get('summary', ''))}.</strong> "
-    yield f"{escape(operation.get('description', ''))}</p>"
+    yield f"<p><strong>{_words(operation.get('summary', ''))}.</strong> "
+    yield f"{_words(operation.get('description', ''))}</p>"
     yield f"<p>{_security(operation)}</p>"
     parameters = operation.get("parameters", ())
     if parameters:
@@ -69,9 +70,16 @@ def _operation(method: str, path: str, operation: Document, document: Document) 
     yield "<table>"
     for status, response in operation["responses"].items():
         links = ", ".join(_links(each.get("schema", {})) for each in _contents(response))
-        words = escape(response["description"])
+        words = _words(response["description"])
         yield f"<tr><td><code>{status}</code><td>{words}<td>{links}"
     yield "</table></section>"
+
+
+def _words(text: str) -> str:
+    """Prose as the document has it, Markdown: an empty line begins a paragraph, names are between
+    backticks."""
+    paragraphs = "<p>".join(escape(part) for part in re.split(r"\n\s*\n", text))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", paragraphs)
 
 
 def _security(operation: Document) -> str:
@@ -100,7 +108,7 @@ def _parameter(parameter: Document) -> Iterator[str]:
     if "default" in schema:
         default = json.dumps(schema["default"], ensure_ascii=False).strip('"')
         yield f"; <code>{escape(default)}</code> by default"
-    yield f"<td>{escape(parameter.get('description', ''))}"
+    yield f"<td>{_words(parameter.get('description', ''))}"
 
 
 def _contents(response: Document) -> list[Document]:

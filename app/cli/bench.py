@@ -11,9 +11,9 @@ from rich.console import Console
 from app.cli import bench_accuracy, bench_fused, bench_solver
 from app.cli.arguments import add_device, add_json, bounded
 from app.cli.bench_accuracy import add_results
-from app.cli.bench_solver import SUITE_HELP
 from app.cli.documents import write_json
 from app.cli.session import NEGATIVE, OK, Session
+from app.cli.shapes import SUITE_HELP
 from app.cli.show import show_record
 from app.host import detect_host
 from app.plan import make_plan

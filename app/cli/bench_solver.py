@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from app.cli.arguments import add_device, add_json, add_wishes, bounded
 from app.cli.documents import given
 from app.cli.session import NEGATIVE, OK, Session
+from app.cli.shapes import SUITE_HELP
 from app.cli.show import show_record
 from app.host import detect_host
 from solver.bench import bench_solve
@@ -19,12 +20,7 @@ from solver.bench_constraints import bench_constraints
 from solver.bench_memory import bench_memory
 from solver.constraints import NONE, Constraints
 from solver.objective import DEFAULT, Objective, objective_from_dict
-from solver.suites import OPTIONAL, load_suite, suite_names
-
-SUITE_HELP = (
-    f"{', '.join(suite_names())} or a CSV file with the columns m, n, k and any of "
-    f"{', '.join(OPTIONAL)}"
-)
+from solver.suites import load_suite
 
 
 def add_kinds(kinds: Any) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from app.cli.arguments import add_cache, add_device, add_json
-from app.cli.bench_solver import SUITE_HELP
 from app.cli.documents import write_folder
 from app.cli.session import OK, Session
+from app.cli.shapes import add_shapes, load_shapes
 from app.cli.show import show_record
 from app.host import detect_host
 from app.settings_files import CONSUMERS, settings_files
-from solver.suites import load_suite
 
 
 def add_commands(commands: Any) -> None:
@@ -23,7 +22,7 @@ def add_commands(commands: Any) -> None:
     settings_ = commands.add_parser(
         "settings", help="picks as settings of CUTLASS, Triton or inference servers"
     )
-    settings_.add_argument("--shapes", required=True, metavar="NAME|FILE.csv", help=SUITE_HELP)
+    add_shapes(settings_)
     settings_.add_argument("--to", required=True, choices=CONSUMERS, help="whose settings")
     add_cache(settings_)
     settings_.add_argument(
@@ -38,7 +37,7 @@ def settings(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright settings --shapes FILE.csv --to cutlass --out DIR``."""
     with session.progress("picking") as bar:
         files, cannot = settings_files(
-            load_suite(arguments.shapes),
+            load_shapes(arguments),
             arguments.to,
             device=arguments.device or detect_host().device,
             cache=arguments.cache,

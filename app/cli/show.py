@@ -207,10 +207,12 @@ def show_devices(console: Console, host: Body | None, devices: Sequence[Body]) -
     """The profiles, and the host's GPU."""
     gpu = "absent" if host is None else f"{host['name']} (profile {host['profile'] or 'none'})"
     console.print(f"GPU of this machine: {gpu}")
-    table = Table("name", "device", "arch", "kernel families", "models", box=box.SIMPLE)
+    table = Table("name", "device", "arch", box=box.SIMPLE)
+    for names in ("kernel families", "models"):
+        table.add_column(names, no_wrap=True)  # one a line, none cut off
     for device in devices:
-        families = ", ".join(device["families"]) or "none"
-        models = ", ".join(device["models"])
+        families = "\n".join(device["families"]) or "none"
+        models = "\n".join(device["models"])
         table.add_row(device["name"], device["title"], device["arch"], families, models)
     console.print(table)
 

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.arguments import add_cache, add_device, add_json
-from app.cli.bench_solver import SUITE_HELP
 from app.cli.documents import write_json
 from app.cli.session import OK, Session
+from app.cli.shapes import add_shapes, load_shapes
 from app.cli.show import show_record
 from app.host import detect_host
 from app.pick_table import make_table
 from kernels.picks import TABLE_VARIABLE
 from solver.question import PROOFS
-from solver.suites import load_suite
 
 
 def add_commands(commands: Any) -> None:
@@ -23,7 +22,7 @@ def add_commands(commands: Any) -> None:
     table_ = commands.add_parser(
         "table", help=f"picks of many shapes in a file that kernels.gemm loads ({TABLE_VARIABLE})"
     )
-    table_.add_argument("--shapes", required=True, metavar="NAME|FILE.csv", help=SUITE_HELP)
+    add_shapes(table_)
     table_.add_argument("--proof", default="full", metavar="|".join(PROOFS))
     add_cache(table_)
     table_.add_argument("--out", required=True, type=Path, metavar="FILE")
@@ -37,7 +36,7 @@ def table(arguments: argparse.Namespace, session: Session) -> int:
     device = arguments.device or detect_host().device
     with session.progress("picking") as bar:
         document = make_table(
-            load_suite(arguments.shapes),
+            load_shapes(arguments),
             device=device,
             cache=arguments.cache,
             proof=arguments.proof,

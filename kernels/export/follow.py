@@ -162,7 +162,10 @@ def run(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
     """Make the launches twice, with other numbers each time; what was found."""
     import cupy as cp
 
-    cp.cuda.runtime.free(0)  # makes a context
+    try:
+        cp.cuda.runtime.free(0)  # makes a context
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        sys.exit(f"no GPU can be used: {error}; --print shows without one what would be launched")
     stream = cp.cuda.Stream(non_blocking=True)
     wrong = checked_elements = 0
     with stream:

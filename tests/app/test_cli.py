@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -204,7 +205,11 @@ def test_devices_lists_the_profiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert body["host"] is None
     assert "h200" in [device["name"] for device in body["devices"]]
     assert main(["devices"]) == 0
-    assert "absent" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "absent" in shown
+    for device in body["devices"]:
+        for name in (device["name"], *device["families"], *device["models"]):
+            assert re.search(rf"(^|\s){re.escape(name)}(\s|$)", shown), name
 
 
 def test_bench_solve_reports_its_figures(

@@ -66,7 +66,7 @@ def test_the_command_says_what_it_wrote(shapes: Path, capsys: pytest.CaptureFixt
     [
         (["--device", "a100"], 2, "runs no kernel family"),
         (["--proof", "some"], 2, "proof"),
-        (["--shapes", "nowhere.csv"], 2, "suite: must be one of"),
+        (["--shapes", "nowhere.csv"], 2, "shapes: must be one of"),
         (["--out", "/nowhere/table.json"], 3, "can't be written"),
     ],
 )

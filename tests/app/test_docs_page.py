@@ -71,6 +71,11 @@ PARAMETERS = [
 ]
 
 
+def plain(words: str) -> str:
+    """Prose of the document without its markup."""
+    return words.replace("`", "")
+
+
 def row(heading: str, first: str) -> list[str]:
     (found,) = (cells for cells in PAGE.rows[heading] if cells[0] == first)
     return found
@@ -88,7 +93,7 @@ def test_a_parameter_is_there_with_its_limits(heading: str, parameter: dict[str,
     where, required, limit, words = row(heading, parameter["name"])[1:]
     assert where == parameter["in"]
     assert required == ("required" if parameter["required"] else "")
-    assert words == parameter.get("description", "")
+    assert words == plain(parameter.get("description", ""))
     if "content" in parameter:
         assert limit.startswith("JSON text: ")
         return
@@ -122,10 +127,25 @@ def test_the_key_and_every_response_are_there(heading: str, operation: dict[str,
         assert f"an API key of scope {scope}" in PAGE.text[heading]
     assert ("No key is needed." in PAGE.text[heading]) is (not scopes)
     for status, response in operation["responses"].items():
-        assert response["description"] in row(heading, status)[1]
+        assert plain(response["description"]) in row(heading, status)[1]
 
 
 def test_where_no_key_is_needed_the_page_says_so() -> None:
     _, sections = documented()
     assert "No key is needed here" in sections.text["POST /v1/optimize"]
     assert "must have the scope optimize" in sections.text["POST /v1/optimize"]
+
+
+def test_names_stand_as_code_and_paragraphs_apart() -> None:
+    assert "`" not in "".join(PAGE.text[heading] for heading, _ in OPERATIONS)
+    html = page(DOCUMENT)
+    described = DOCUMENT["paths"]["/v1/optimize"]["post"]["description"]
+    assert "`objective`" in described
+    assert "<code>objective</code>" in html
+    first, _, second = described.partition("\n\n")
+    assert first.split()[-1] + "<p>" + second.split()[0] in html
+
+
+def test_words_are_escaped_inside_names_too() -> None:
+    described = {**DOCUMENT["info"], "description": "`a<b>` & c"}
+    assert "<code>a&lt;b&gt;</code> &amp; c</p>" in page({**DOCUMENT, "info": described})

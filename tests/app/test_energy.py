@@ -13,7 +13,8 @@ from fastapi.testclient import TestClient
 from app.cli.main import main
 from app.schemas.answers import OptimizeAnswer, SimulateAnswer
 from app.schemas.explanations import ExplainAnswer
-from solver.device import PROFILES_VARIABLE
+from solver.device import PROFILES_VARIABLE, device_names, shipped_text
+from solver.families.sm90_gemm_power import TABLE
 from tests.app.conftest import service
 from tests.app.test_bad_input import problem
 from tests.power_profiles import write_powered
@@ -151,3 +152,9 @@ def test_the_command_line_shows_and_certifies_it(
         assert words in shown, words
     assert main(["recheck", str(certificate)]) == 0
     assert "The certificate holds" in capsys.readouterr().out
+
+
+def test_the_page_says_whether_a_profile_that_ships_has_constants_of_power() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "energy.md").read_text("utf-8")
+    has = any(TABLE in json.loads(shipped_text(name))["models"] for name in device_names())
+    assert ("No profile that ships has them yet" in page) is not has

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +133,64 @@ def test_results_of_two_services_make_no_record(
         verify(monkeypatch, tmp_path, Service(RESULT, RESULT | change))
     assert str(caught.value).startswith("error: results of ")
     assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["rows"]) == 1
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A service that has no GPU, or one that says nothing of why it refuses."""
+
+    body = b""
+
+    def do_POST(self) -> None:  # http.server's name for it
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(503)
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"detail": "no NVIDIA GPU"}', "503, no NVIDIA GPU"),
+        (b"<html>", "503, Service Unavailable"),
+        (b'["detail"]', "503, Service Unavailable"),
+    ],
+)
+def test_a_service_that_refuses_is_said_to_and_why(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    body: bytes,
+    said: str,
+) -> None:
+    handler = type("Handler", (Refusing,), {"body": body})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        code = told(monkeypatch, tmp_path, url)
+        thread.join()
+    assert code == 3
+    assert f"error: {url}/v1/optimize: {said}\n" in capsys.readouterr().err
+
+
+def test_where_no_service_answers_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound and not listening: whoever connects is refused
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        assert told(monkeypatch, tmp_path, url) == 3
+    assert f"error: {url}/v1/optimize: " in capsys.readouterr().err
+
+
+def told(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> int:
+    """Exit code of one problem asked at ``url``, over a real connection."""
+    suite = folder / "one.csv"
+    suite.write_text("m,n,k\n64,64,64\n", "utf-8")
+    words = ["http_verify", "--url", url, "--out", str(folder / "out.json"), str(suite)]
+    monkeypatch.setattr(sys, "argv", words)
+    return http_verify.main()

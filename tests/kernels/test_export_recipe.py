@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -229,3 +230,21 @@ def test_the_program_counts_wrong_elements(
     found = follow.run(Path(), recipe)
     assert found["wrong"] == 2 * wrong
     assert found["elements"] == 2 * min(problem.m, follow.ROWS_CHECKED) * problem.n
+
+
+def test_the_program_says_that_it_has_no_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("cupy")
+    (tmp_path / FOLLOW).write_text(follow_source())
+    recipe = {**launch_recipe(*LAUNCHES["plain"], DEVICE), "modules": {}}
+    (tmp_path / RECIPE).write_text(json.dumps(recipe))
+    run = subprocess.run(
+        [sys.executable, FOLLOW],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert run.returncode == 1
+    assert run.stderr.startswith("no GPU can be used: cudaError")
+    assert len(run.stderr.splitlines()) == 1
