@@ -7,6 +7,7 @@ candidates, the pick among them, of which the bench reports the fastest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,15 @@ def spread(rows: Sequence[Row], count: int) -> list[Row]:
     return chosen
 
 
+def filled(chosen: Sequence[Row], rows: Sequence[Row], count: int) -> list[Row]:
+    """``chosen`` and, where the space has no more shapes, as many of its first other rows as are
+    missing, in the model's order: a tile that the user asked for has rivals among its variants."""
+    kept = set(map(id, chosen))
+    others = (id(row) for row in rows if id(row) not in kept)
+    kept |= set(islice(others, count - len(chosen)))
+    return [row for row in rows if id(row) in kept]
+
+
 def frugal(rows: Sequence[Row], count: int) -> list[Row]:
     """The first row of each of the shapes whose CTAs ask the L2 for least, per multiply-add.
 
@@ -78,7 +88,7 @@ def _asked_of_l2(config: Config) -> float:
 
 def candidates(question: Question, count: int) -> list[tuple[dict[str, Any], float]]:
     """Configuration and predicted µs of ``count`` candidates for the fastest that a question
-    allows, the model's first one first; fewer where the space holds fewer shapes."""
+    allows, the model's first one first; fewer where the space holds fewer."""
     device = load_profile(question.device)
     space = build_space(question.problem, device, question.pricing, question.constraints)
     is_large = question.problem.flops >= LEAST_FLOPS
@@ -89,6 +99,7 @@ def candidates(question: Question, count: int) -> list[tuple[dict[str, Any], flo
         if len(chosen) == count or len(rows) < depth or is_large:
             break
         depth *= 4
+    chosen = filled(chosen, rows, count)
     if is_large and count > FRUGAL:
         saving = [row for row in frugal(rows, FRUGAL) if row not in chosen]
         chosen = chosen[: count - len(saving)] + saving

@@ -33,6 +33,7 @@ from solver.accuracy import FITTED, HELD_OUT, measured_regret, part_figures, sco
 from solver.calibration.prior import FIXED
 from solver.calibration.rows import with_constants
 from solver.device import DeviceProfile, load_profile
+from solver.errors import InvalidInput
 from solver.ground_truth import load_ground_truth
 from solver.model_version import MODEL_VERSION
 
@@ -222,15 +223,23 @@ def _line(name: str, figures: Mapping[str, Any]) -> str:
     return f"| {name} | {' | '.join(cells)} |"
 
 
-def main() -> None:
-    """Take out term after term."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Take out term after term; leaves with 2 for wrong arguments or files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("table", type=Path, help="ground_truth.csv.gz")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--evaluations", type=int, default=EVALUATIONS, metavar="N")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--held-out", action="store_true", help="look at what is held out, too")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
+    for name in ("evaluations", "processes"):
+        if getattr(chosen, name) < 1:
+            parser.error(f"--{name}: must be at least 1, got {getattr(chosen, name)}")
+    try:
+        load_profile(chosen.device)
+        load_ground_truth(chosen.table)
+    except InvalidInput as error:
+        parser.error(str(error))
     sides = (FITTED, HELD_OUT) if chosen.held_out else (FITTED,)
     out = chosen.table.with_name(NAME)
     record = ablate(chosen.table, chosen.device, chosen.evaluations, sides, chosen.processes, out)

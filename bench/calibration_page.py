@@ -18,6 +18,7 @@ from kernels.files import replace_whole
 from solver.calibration.prior import KIND
 from solver.calibration.rows import FAMILY
 from solver.device import load_profile
+from solver.model_version import MODEL_VERSION
 
 DOCS = Path("docs")
 PAGES = ("calibration.md", "new-gpu.md")
@@ -25,6 +26,13 @@ ON_GPU = "calibration.json"
 """The record of ``bench.gpu_calibrate``."""
 SCRATCH = "datasheet and ceilings"
 ALONE = "alone fitted"
+VERBS = {
+    "stored": "was stored",
+    "judged": "was judged",
+    "refused": "was refused",
+    "failed": "failed",
+}
+"""What became of a calibration."""
 
 Record = Mapping[str, Any]
 
@@ -50,6 +58,19 @@ def _starts(record: Record, names: Sequence[str]) -> str:
     best = [f"{record['committed']['held_out'][p]['mean_ape']:.1%}" for p in ("paper", "llm")]
     lines.append(f"| the committed profile | | | {' | '.join(best)} |")
     return "\n".join(lines)
+
+
+def stale_line(record: Record) -> str | None:
+    """That calibrations were replayed with another model or profile; None where they were not."""
+    committed = load_profile(record["device"])
+    if record["profile_sha256"] == committed.sha256 and record["model_version"] == MODEL_VERSION:
+        return None
+    return (
+        f"**Not replayed yet with this profile of model {MODEL_VERSION}**: calibrations and errors "
+        f"are of model {record['model_version']} and the profile of {record['device']} "
+        f"`{record['profile_sha256']:.12}`; a value or an interval that stands beside a committed "
+        f"value is held against `{committed.sha256:.12}`."
+    )
 
 
 def starts_table(record: Record) -> str:
@@ -92,6 +113,15 @@ def determined_table(record: Record) -> str:
     return "\n".join(lines)
 
 
+def _drift_words(drift: Record) -> str:
+    """What timings tell, and of how many problems."""
+    found = "drift" if drift["found"] else "no drift"
+    return (
+        f"{found}: {drift['off']} of {drift['problems']} are off by more than {drift['band']:.0%}, "
+        f"the median ratio is {drift['ratio']:.2f}"
+    )
+
+
 def on_gpu_words(record: Record) -> str:
     """What a GPU was seen to do (``bench.gpu_calibrate``)."""
     scratch, cured = record["from_scratch"], record["cured"]
@@ -112,19 +142,15 @@ def on_gpu_words(record: Record) -> str:
     then, now = cured["drift_before"], cured["drift"]
     planted = ", ".join(f"`{name}` x{factor}" for name, factor in record["planted"].items())
     lines += [
-        f"\nPlanted were {planted}. Verifying {then['problems']} picks told of drift: "
-        f"{then['off']} were off by more than {then['band']:.0%}, the median ratio was "
-        f"{then['ratio']:.2f}. By the calibrated profile the same timings tell of "
-        f"{'drift' if now['found'] else 'none'}: {now['off']} are off by more than "
-        f"{now['band']:.0%}, the median is {now['ratio']:.2f}.",
+        f"\nPlanted were {planted}. Picks, verified, tell of {_drift_words(then)}. By the "
+        f"calibrated profile the same timings tell of {_drift_words(now)}.",
     ]
     for name, run in (
         ("Beside a neighbour", record["shared"]),
         ("With one that came while rows were measured", record["shared_later"]),
     ):
-        lines.append(
-            f"{name} a calibration was {run['status']} (`{run['reason']}`): {run['details']}."
-        )
+        reason = f" (`{run['reason']}`)" if run.get("reason") else ""  # one that failed has none
+        lines.append(f"{name} a calibration {VERBS[run['status']]}{reason}: {run['details']}.")
     return "\n".join(lines)
 
 
@@ -133,7 +159,10 @@ TABLES = {"starts": starts_table, "kinds": kinds_table, "determined": determined
 
 def filled(text: str, record: Record, on_gpu: Record) -> str:
     """A page with its tables made anew."""
-    made = {name: table(record) for name, table in TABLES.items()} | {"gpu": on_gpu_words(on_gpu)}
+    stale = stale_line(record)
+    head = "" if stale is None else f"{stale}\n\n"
+    made = {name: head + table(record) for name, table in TABLES.items()}
+    made["gpu"] = on_gpu_words(on_gpu)
     for name, table in made.items():
         begin, end = f"<!-- {name}: made by python -m bench.calibration_page -->", "<!-- end -->"
         pattern = re.compile(rf"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)

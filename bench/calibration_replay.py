@@ -36,6 +36,7 @@ from solver.calibration.prior import KIND, Kind, widths
 from solver.calibration.rows import RowGroup, taken, with_constants
 from solver.calibration.start import from_datasheet, told_by, with_told
 from solver.device import DeviceProfile, load_profile
+from solver.errors import InvalidInput
 from solver.ground_truth import GroundTruthGroup, load_ground_truth
 from solver.model_version import MODEL_VERSION
 
@@ -157,8 +158,8 @@ def replay(
     }
 
 
-def main() -> None:
-    """Replay every start with every seed."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Replay every start with every seed; leaves with 2 for wrong arguments or files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="h200")
     parser.add_argument("--datasheet", default="h200_datasheet", help="profile of its datasheet")
@@ -166,11 +167,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--held-out", action="store_true", help="look at what is held out, too")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     folder = chosen.results / chosen.device
     path, ceilings = folder / "ground_truth.csv.gz", folder / "ceilings.json"
-    table = load_ground_truth(path)
-    committed, sheet = load_profile(chosen.device), load_profile(chosen.datasheet)
+    if min(chosen.seeds) < 0:
+        parser.error(f"--seeds: must be at least 0, got {min(chosen.seeds)}")
+    try:
+        committed, sheet = load_profile(chosen.device), load_profile(chosen.datasheet)
+        table = load_ground_truth(path)
+    except InvalidInput as error:
+        parser.error(str(error))
     sides = (FITTED, HELD_OUT) if chosen.held_out else (FITTED,)
     every = starts(committed, sheet, ceilings if ceilings.exists() else None)
     out = chosen.out or folder / NAME

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from bench.norm_branches import SCOPES
+from bench.sanitize_hazards import Hazard
+from bench.sanitize_races import EXCUSED_OUTCOME, UNTOLD
 from bench.sanitize_suite import ALL, label
 from kernels.norm.compile import source_hash as norm_hash
 from kernels.sources import ARCH
@@ -214,13 +217,16 @@ def _norm_sanitizer(record: dict[str, Any]) -> str:
         f"the kinds of fault that it reported when planted ({scopes}).",
         "",
         *_sanitizer_table(record),
+        "",
+        _probes(record),
     ]
     return "\n".join(lines)
 
 
 def _sanitizer_table(record: dict[str, Any]) -> list[str]:
     lines = [
-        "| tool | clean launches | planted faults reported | missed | not judged: no end in time |",
+        "| tool | clean launches | planted faults reported | missed, or not told apart | "
+        "not judged: no end in time |",
         "|---|---|---|---|---|",
     ]
     for name, result in record.get("clean", {}).items():
@@ -230,9 +236,44 @@ def _sanitizer_table(record: dict[str, Any]) -> list[str]:
             if label(plant["tool"], plant.get("scope", ALL)) == name
         ]
         told = [
-            "; ".join(plant["what"] for plant in own if plant["outcome"] == outcome) or "-"
-            for outcome in ("found", "clean", "broken")
+            "; ".join(plant["what"] for plant in own if plant["outcome"] in outcomes) or "-"
+            for outcomes in (("found",), ("clean", UNTOLD), ("broken",))
         ]
-        clean = result["outcome"] if isinstance(result, dict) else result
+        clean = _clean_words(result) if isinstance(result, dict) else result
         lines.append(f"| {name} | {clean} | {' | '.join(told)} |")
     return lines
+
+
+def _clean_words(result: dict[str, Any]) -> str:
+    """A tool's outcome, and between what it reports races where it does."""
+    pairs = [Hazard.from_dict(raw) for raw in result.get("hazards", ())]
+    if not pairs:
+        return str(result["outcome"])
+    shown = Counter(" and ".join(sorted(hazard.roles)) for hazard in pairs if hazard.known)
+    words = [f"{between} ({count})" if count > 1 else between for between, count in shown.items()]
+    unknown = sum(max(1, hazard.count) for hazard in pairs if not hazard.offsets)
+    words += [f"{unknown} pairs of which nothing was kept"] if unknown else []
+    words += ["others"] if any(hazard.offsets and not hazard.known for hazard in pairs) else []
+    what = "not judged" if result["outcome"] == EXCUSED_OUTCOME else "races reported"
+    return f"{what}: {', '.join(words)}"
+
+
+def _probes(record: dict[str, Any]) -> str:
+    """What racecheck says of right kernels, and what of norm_activation's it can't judge for it."""
+    if not record.get("probes"):
+        told = "none was run"
+    else:
+        told = "; ".join(
+            f"{probe['what']}: {_OF_PROBES[probe['outcome']]}"
+            for probe in record["probes"].values()
+        )
+    return (
+        f"Right kernels under racecheck (`bench/hand_over.cu`): {told}. A pair that it reports "
+        "between what fills a slot and who used it before or uses it next is not judged where the "
+        "kernel that hands over the same way is reported too, and a race where it is not; a "
+        "planted race counts only where its own pair is reported, and in no clean launch "
+        "([what was found](norm.md#what-racecheck-reports))."
+    )
+
+
+_OF_PROBES = {"found": "reported", "clean": "silent", "broken": "did not run"}

@@ -32,7 +32,8 @@ from solver.calibration import fit as calibration
 from solver.calibration.prior import FIXED
 from solver.calibration.rows import FAMILY, log_errors, row_count
 from solver.config import Config
-from solver.device import DeviceProfile, load_profile
+from solver.device import NOT_PARSED, DeviceProfile, load_profile
+from solver.errors import InvalidInput
 from solver.families import sm90_gemm
 from solver.ground_truth import load_ground_truth
 from solver.problem import Problem
@@ -78,10 +79,20 @@ class Group:
         return is_held_out(self.problem.m, self.problem.n, self.problem.k)
 
 
+def _result_rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+        text = gzip.decompress(data) if path.suffix == ".gz" else data
+        rows: list[dict[str, Any]] = json.loads(text)["rows"]
+    except (EOFError, *NOT_PARSED) as error:
+        raise InvalidInput("results", f"{path} is no file of rows: {error!r}") from error
+    return rows
+
+
 def load_groups(paths: list[Path]) -> list[Group]:
     """Rows of ground truths (``.csv.gz``); timed samples of result files, by problem and cache
     state, and the candidates of each best row; picks are left out, nothing was measured beside
-    them."""
+    them. Raises InvalidInput where a file is neither."""
     samples: dict[tuple[Problem, bool], list[dict[str, Any]]] = {}
     groups = []
     for path in paths:
@@ -91,9 +102,7 @@ def load_groups(paths: list[Path]) -> list[Group]:
                 for g in load_ground_truth(path)
             ]
             continue
-        data = path.read_bytes()
-        text = gzip.decompress(data) if path.suffix == ".gz" else data
-        for row in json.loads(text)["rows"]:
+        for row in _result_rows(path):
             key = (problem_of(row), row["cache"] == "cold")
             if not row.get("median_us"):
                 continue
@@ -205,16 +214,19 @@ def source_words(
     return f"fitted by {by} to {rows} timed rows on one {on} ({names})"
 
 
-def main() -> None:
-    """Fit, report, and write on request."""
+def main(given: Sequence[str] | None = None) -> None:
+    """Fit, report, and write on request; leaves with 2 for wrong arguments or files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--device", default="h200")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--held-out", action="store_true", help="look at what is held out, too")
-    arguments = parser.parse_args()
-    device = load_profile(arguments.device)
-    groups = load_groups(arguments.results)
+    arguments = parser.parse_args(given)
+    try:
+        device = load_profile(arguments.device)
+        groups = load_groups(arguments.results)
+    except InvalidInput as error:
+        parser.error(str(error))
     training = training_rows(groups)
     rows = row_count(training)
     print(f"before\n{report(groups, device, arguments.held_out)}")

@@ -53,6 +53,7 @@ from solver.calibration.rows import (
 from solver.calibration.start import from_datasheet
 from solver.config import Config
 from solver.device import (
+    NOT_PARSED,
     PROFILES_VARIABLE,
     DeviceProfile,
     load_profile,
@@ -247,7 +248,7 @@ def _again(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -> int:
         for told in ("drift_before", "drift"):
             record["cured"][told] = told_drift(record["cured"][told]["ratios"])
         code = _code(record)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except NOT_PARSED as error:
         parser.error(f"{chosen.read} is no record of this script: {error!r}")
     write(chosen.out, record)
     return code

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +26,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
@@ -36,32 +34,40 @@ from rich.progress import Progress
 from bench import sanitize_norm, sanitize_plants
 from bench.evidence import ROOT, begin, parser_of, progress_bar
 from bench.files import write
-from bench.sanitize_suite import ANNOUNCED, Suite, label
+from bench.sanitize_hazards import Hazard, hazards
+from bench.sanitize_races import EXCUSED_OUTCOME
+from bench.sanitize_suite import ANNOUNCED, TOOLS, Suite, label
+from bench.tools import find_tool
 from kernels.bench import precompile
 
 FOUND = 86  # exit code that the checker gives where it found something
 CLEAN_TIMEOUT_S = 300
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+PRINTED = "1000"  # reports of a run: racecheck's are few and counted together
 PROCESSES = 16  # checkers at a time
 SUITES = {suite.family: suite for suite in (sanitize_plants.SUITE, sanitize_norm.SUITE)}
 
 
-def find_sanitizer() -> str | None:
-    """The checker's path: on PATH, or in the CUDA toolkit."""
-    homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda"]
-    found = shutil.which("compute-sanitizer")
-    for home in homes:
-        candidate = Path(home, "bin", "compute-sanitizer")
-        if found is None and home and candidate.exists():
-            found = str(candidate)
-    return found
+def version_of(sanitizer: str) -> str:
+    """Its own line of its version."""
+    said = subprocess.run([sanitizer, "--version"], check=True, capture_output=True, text=True)
+    return next((line for line in said.stdout.splitlines() if line.startswith("Version")), "")
+
+
+class Verdict(NamedTuple):
+    """What a run under a checker comes to: found | clean | broken, the checker's words, and the
+    pairs that racecheck reports."""
+
+    outcome: str
+    words: str
+    hazards: tuple[Hazard, ...] = ()
 
 
 def under(
     sanitizer: str, tool: str, kernels: Sequence[str], launched: Sequence[str], timeout_s: int
-) -> tuple[str, str]:
+) -> Verdict:
     """Run a module with arguments (``launched``) under a tool; see ``verdict``."""
-    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", "20"]
+    limit = PRINTED if tool == "racecheck" else "20"
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND), "--print-limit", limit]
     if tool == "memcheck":
         command += ["--report-api-errors", "no"]  # probing the driver for entry points is none
     command += [sys.executable, "-m", *launched]
@@ -87,8 +93,8 @@ def under(
         return verdict(output.read() + ending, code, kernels)
 
 
-def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str, str]:
-    """What a run under a checker comes to: found | clean | broken, and the checker's words.
+def verdict(output: str, code: int | None, kernels: Sequence[str]) -> Verdict:
+    """What a run under a checker comes to.
 
     ``found`` is a report that names one of ``kernels``, whether or not the launch ended
     thereafter; the words say after which launch it came, where that was announced. ``code`` is None
@@ -100,16 +106,18 @@ def verdict(output: str, code: int | None, kernels: Sequence[str]) -> tuple[str,
     if any(kernel in line for line in reports for kernel in kernels):
         before = output.partition(reports[0])[0].splitlines()
         launches = [line for line in before if line.startswith(ANNOUNCED)]
-        return "found", "; ".join([" | ".join(reports[:2]), words[-1], *launches[-1:]])
+        told = "; ".join([" | ".join(reports[:2]), words[-1], *launches[-1:]])
+        return Verdict("found", told, hazards(lines))
     if code == 0 and words and not reports:
-        return "clean", words[-1]
+        return Verdict("clean", words[-1])
     ending = "killed" if code is None else f"exit code {code}"
-    return "broken", f"{ending}: {' | '.join([*reports[:1], *lines[-3:]])}"
+    return Verdict("broken", f"{ending}: {' | '.join([*reports[:1], *lines[-3:]])}")
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One run under a checker: of a plant by name, or of a part of a scope's clean launches."""
+    """One run under a checker: of a plant or a probe by name, or of a part of a scope's clean
+    launches."""
 
     tool: str
     scope: str
@@ -117,31 +125,34 @@ class Checked:
     outcome: str
     words: str
     elapsed_s: float
+    hazards: tuple[Hazard, ...] = ()
 
 
 def checked(suite: Suite, sanitizer: str) -> Iterator[Checked]:
-    """Every plant and every tool's clean launches, several at a time, as they end."""
+    """Every plant, every probe and every tool's clean launches, several at a time, as they end."""
+    named = {**suite.plants, **suite.probes}
 
     def run(tool: str, scope: str, plant: str | None, part: int) -> Checked:
         started = time.monotonic()
         launched: tuple[str, ...]
         if plant is None:
             launched = (suite.module, "clean", scope, str(part), str(suite.parts[scope]))
-            outcome = under(sanitizer, tool, suite.kernels, launched, CLEAN_TIMEOUT_S)
+            found = under(sanitizer, tool, suite.kernels, launched, CLEAN_TIMEOUT_S)
         else:
-            kernels = (suite.plants[plant].kernel,)
+            kernels = (named[plant].kernel,)
             launched = (suite.module, plant)
-            outcome = under(sanitizer, tool, kernels, launched, suite.plant_timeout_s)
-        return Checked(tool, scope, plant, *outcome, round(time.monotonic() - started, 1))
+            found = under(sanitizer, tool, kernels, launched, suite.plant_timeout_s)
+        elapsed_s = round(time.monotonic() - started, 1)
+        return Checked(tool, scope, plant, found.outcome, found.words, elapsed_s, found.hazards)
 
     jobs: list[tuple[str, str, str | None, int]] = [
-        (plant.tool, plant.scope, name, 0) for name, plant in suite.plants.items()
+        (plant.tool, plant.scope, name, 0) for name, plant in named.items()
     ]
     jobs += [
         (tool, scope, None, part)
         for scope, parts in suite.parts.items()
         for part in range(parts)
-        for tool in TOOLS
+        for tool in suite.tools_of(scope)
     ]
     with progress_bar() as bar, ThreadPoolExecutor(PROCESSES) as pool:
         task = bar.add_task("sanitize", total=len(jobs), failed="")
@@ -151,28 +162,39 @@ def checked(suite: Suite, sanitizer: str) -> Iterator[Checked]:
 
 
 def report(suite: Suite, runs: Sequence[Checked]) -> dict[str, Any]:
-    """What the runs so far say: each plant, and the clean launches of each tool and scope."""
-    plants = {
-        run.plant: {
-            "tool": run.tool,
-            "scope": run.scope,
-            "kernel": suite.plants[run.plant].kernel,
-            "what": suite.plants[run.plant].what,
-            "outcome": run.outcome,
-            "found": run.outcome == "found",
-            "words": run.words,
-            "elapsed_s": run.elapsed_s,
+    """What the runs so far say: each plant and probe, and the clean launches of each tool and
+    scope."""
+    plants, probes = (
+        {
+            run.plant: {
+                "tool": run.tool,
+                "scope": run.scope,
+                "kernel": known[run.plant].kernel,
+                "what": known[run.plant].what,
+                "outcome": run.outcome,
+                "found": run.outcome == "found",
+                "words": run.words,
+                "elapsed_s": run.elapsed_s,
+                **_hazards([run]),
+            }
+            for run in runs
+            if run.plant is not None and run.plant in known
         }
-        for run in runs
-        if run.plant is not None
-    }
+        for known in (suite.plants, suite.probes)
+    )
     launches, branches = suite.taken()
     clean: dict[str, Any] = {}
     for tool in TOOLS:
-        for scope in suite.parts:
+        for scope in (scope for scope in suite.parts if tool in suite.tools_of(scope)):
             own = [run for run in runs if (run.tool, run.scope) == (tool, scope)]
             clean[label(tool, scope)] = _clean(own, suite.parts[scope])
-    return {"launches": launches, "branches": branches, "plants": plants, "clean": clean}
+    known = {"launches": launches, "branches": branches, "plants": plants, "clean": clean}
+    return known | ({"probes": probes} if suite.probes else {})
+
+
+def _hazards(runs: Sequence[Checked]) -> dict[str, Any]:
+    found = [hazard.to_dict() for run in runs for hazard in run.hazards]
+    return {"hazards": found} if found else {}
 
 
 def _clean(runs: Sequence[Checked], wanted: int) -> dict[str, Any] | str:
@@ -190,6 +212,7 @@ def _clean(runs: Sequence[Checked], wanted: int) -> dict[str, Any] | str:
         "words": (worst or parts)[0].words,
         "counts_for": seen,
         "elapsed_s": max(run.elapsed_s for run in parts),
+        **_hazards(parts),
     }
 
 
@@ -197,10 +220,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: nothing was found in clean launches; 1: something was; 3: no compute-sanitizer or GPU."""
     parser = parser_of("gpu_sanitize", __doc__)
     parser.add_argument("--family", choices=tuple(SUITES), default=sanitize_plants.SUITE.family)
+    parser.add_argument(
+        "--sanitizer",
+        default=find_tool("compute-sanitizer"),
+        metavar="PATH",
+        help="a compute-sanitizer other than the CUDA toolkit's",
+    )
     chosen, facts, _ = begin(parser, arguments)
-    suite, sanitizer = SUITES[chosen.family], find_sanitizer()
+    suite, sanitizer = SUITES[chosen.family], chosen.sanitizer
     kept = {name: fact for name, fact in facts.items() if not name.endswith("_hash")}
     record = {**kept, "family": suite.family, **suite.hashes(), "sanitizer": sanitizer}
+    if sanitizer is not None:
+        record["sanitizer_version"] = version_of(sanitizer)
     code, started = 3, time.monotonic()
     if sanitizer is None:
         record["note"] = "not run: no compute-sanitizer on this host"
@@ -211,8 +242,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs.append(done)
             write(chosen.out, record | report(suite, runs) | {"complete": False})
         record |= report(suite, runs) | {"complete": True}
+        write(chosen.out, record)
+        record = suite.judge(record)
         ran = [result for result in record["clean"].values() if isinstance(result, dict)]
-        code = int(any(result["outcome"] != "clean" for result in ran))
+        code = int(any(result["outcome"] not in ("clean", EXCUSED_OUTCOME) for result in ran))
     record["elapsed_s"] = round(time.monotonic() - started, 1)
     print(json.dumps(record, indent=1))
     write(chosen.out, record)

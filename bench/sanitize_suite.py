@@ -4,12 +4,13 @@ and memory for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kernels.bench import Named
 from solver.problem import Matrix
 
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 ALL = "all"
 """The scope of a family whose kernels are not told apart."""
 ANNOUNCED = "launch: "
@@ -42,6 +43,9 @@ class Suite:
     keys       compile keys of everything that is launched unpatched, and ``build``, which compiles
                one into the cache and says why that failed
     taken      launches of all clean runs together, and how often each branch is taken
+    tools      that a scope is launched under, where it is not all of them
+    probes     right kernels that show what a tool can't follow: ``module`` launches them by name
+    judge      what a whole record comes to, where that is more than its runs' outcomes
     """
 
     family: str
@@ -54,6 +58,13 @@ class Suite:
     keys: Callable[[], Sequence[Named]]
     build: Callable[[Any], str | None]
     taken: Callable[[], tuple[int, dict[str, int]]]
+    tools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    probes: Mapping[str, Planted] = field(default_factory=dict)
+    judge: Callable[[dict[str, Any]], dict[str, Any]] = lambda record: record
+
+    def tools_of(self, scope: str) -> tuple[str, ...]:
+        """The tools that a scope's clean launches run under."""
+        return self.tools.get(scope, TOOLS)
 
 
 def label(tool: str, scope: str) -> str:

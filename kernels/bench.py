@@ -31,6 +31,7 @@ from kernels.bench_result import ResultFile, package_versions
 from kernels.bench_runner import NO_EXTRAS, Extras, Runner
 from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
+from kernels.files import check_place
 from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED, VERIFY
 from kernels.rivals import COLUMNS
 from kernels.sources import Variant, copy_hash, source_hash
@@ -232,8 +233,8 @@ def _extra_protocols(extras: Extras) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: every row passed; 1: some failed; 2: bad plan; 3: no GPU, family or compiler; 130:
-    interrupted, with the rows so far written."""
+    """0: every row passed; 1: some failed; 2: bad plan or option; 3: no GPU, family or compiler;
+    130: interrupted, with the rows so far written."""
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
     parser.add_argument("plan", type=Path, help="plan made by `warpwright bench plan`")
     parser.add_argument("--out", type=Path, required=True, help="result file (JSON)")
@@ -261,6 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> bool:
         plan = read_plan(chosen.plan)
+        check_place(chosen.out)
         ceilings = None if chosen.ceilings is None else read_ceilings(chosen.ceilings)
         rivals = tuple(rival for rival in COLUMNS if getattr(chosen, rival))
         extras = Extras(rivals, chosen.sustained)

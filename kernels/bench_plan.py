@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from solver.problem import CACHES, Problem
 ROLES = ("pick", "best", "sample", "regret")
 TOGETHER = ("best", "regret")
 """Roles of which the rows of one problem are one job."""
+
+DEFAULTS = {"suite": "unnamed", "cache": "cold"}
+"""What a plan has for rows that don't say it."""
 
 _OPTIONAL = tuple(field.name for field in fields(Problem) if field.default is not MISSING)
 
@@ -98,6 +102,27 @@ def _words(raw: Any, place: str) -> tuple[str, ...]:
     return tuple(raw)
 
 
+def _text(raw: Mapping[str, Any], name: str, place: str, default: str) -> str:
+    value = raw.get(name, default)
+    if not isinstance(value, str):
+        raise InvalidPlan(f"{place}{name}", f"must be text, got {value!r}")
+    return value
+
+
+def _said(raw: Mapping[str, Any], name: str) -> str | None:
+    return None if raw.get(name) is None else _text(raw, name, "", "")
+
+
+def _predicted_us(value: Any, place: str) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 < value < inf:
+        raise InvalidPlan(
+            f"{place}.predicted_us", f"must be null or a finite number above 0, got {value!r}"
+        )
+    return float(value)
+
+
 def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
     if not isinstance(raw, dict):
         raise InvalidPlan(place, "must be an object")
@@ -109,12 +134,12 @@ def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
     except InvalidInput as error:
         raise InvalidPlan(f"{place}.{error.field}", error.message) from error
     row = PlanRow(
-        suite=raw.get("suite", defaults["suite"]),
+        suite=_text(raw, "suite", f"{place}.", defaults["suite"]),
         cache=raw.get("cache", defaults["cache"]),
         role=raw.get("role", "pick"),
         problem=problem,
         config=config,
-        predicted_us=raw.get("predicted_us"),
+        predicted_us=_predicted_us(raw.get("predicted_us"), place),
         check=raw.get("check", True),
         of=_words(raw.get("of", []), f"{place}.of"),
     )
@@ -124,6 +149,8 @@ def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
         raise InvalidPlan(
             f"{place}.cache", f"must be one of {', '.join(CACHES)}, got {row.cache!r}"
         )
+    if not isinstance(row.check, bool):
+        raise InvalidPlan(f"{place}.check", f"must be true or false, got {row.check!r}")
     return row
 
 
@@ -135,12 +162,17 @@ def parse_plan(text: str) -> Plan:
         raise InvalidPlan("plan", f"is no JSON: {error}") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("rows"), list):
         raise InvalidPlan("plan", "must be an object with a list of rows")
-    defaults = {"suite": raw.get("suite", "unnamed"), "cache": raw.get("cache", "cold")}
+    if not raw["rows"]:
+        raise InvalidPlan("rows", "must hold at least one row")
+    defaults = {name: _text(raw, name, "", word) for name, word in DEFAULTS.items()}
     rows: Sequence[PlanRow] = [
         _row(row, f"rows[{index}]", defaults) for index, row in enumerate(raw["rows"])
     ]
     return Plan(
-        **defaults, commit=raw.get("commit"), source_hash=raw.get("source_hash"), rows=tuple(rows)
+        **defaults,
+        commit=_said(raw, "commit"),
+        source_hash=_said(raw, "source_hash"),
+        rows=tuple(rows),
     )
 
 

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernels.bare_host import exit_code
 from kernels.bench import terminated_as_interrupt
 from kernels.calibration import ROWS_MAX, ROWS_MIN, SEED_MAX, Asked, Calibration, calibrate
+from kernels.files import check_place
 from kernels.process import Worker
 from kernels.verify import require_gpu
 from solver.calibration.design import ROWS as DESIGN_ROWS
@@ -38,9 +39,7 @@ def place_of(out: Path | None) -> Path:
     """Where a profile is stored: the file ``out``, else the folder WARPWRIGHT_PROFILES. Raises
     InvalidInput, also where nothing can be written there."""
     if out is not None:
-        if out.is_dir():
-            raise InvalidInput("out", f"must name a file, {out} is a folder")
-        check_folder(out.parent, "out")
+        check_place(out)
         return out
     folder = profiles_folder()
     if folder is None:

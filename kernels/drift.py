@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb, log
+from math import comb, inf, log
 from statistics import median
 from typing import Any
 
@@ -88,7 +88,10 @@ class Drift:
 
 def drift_of(ratios: Sequence[float]) -> Drift:
     """The drift that ratios of measured to predicted time tell, one of each problem, the problem
-    measured last first."""
+    measured last first. Raises ValueError for a ratio that is no finite number above 0."""
+    for ratio in ratios:
+        if not 0 < ratio < inf:
+            raise ValueError(f"a ratio of times must be a finite number above 0, got {ratio}")
     recent = ratios[:LATEST]
     band = min(BANDS, key=lambda each: each.chance(each.off(recent), len(recent)))
     return Drift(

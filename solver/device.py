@@ -212,6 +212,8 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
     if profile.name != shipped.name:
         return f"it is of {profile.name}"
     version = (profile.calibration or {}).get("model_version")
+    if not isinstance(version, str):
+        return f"its calibration.model_version must be {MODEL_VERSION!r}, is {version!r}"
     if version != MODEL_VERSION:
         return (
             f"its constants are of model {version}, this is model {MODEL_VERSION}: "

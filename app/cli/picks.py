@@ -16,6 +16,7 @@ from app.cli.arguments import add_json, bounded
 from app.cli.documents import json_text, write_json, write_whole
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.problem_documents import from_exception
+from solver.device import load_profile
 from solver.errors import InvalidInput, WarpwrightError
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
     from app.picks.reports.table import show_made
 
     picks = read_picks(arguments.file)
+    load_profile(picks.device)  # a file that can't stand in is the host's fault, and no pick's
     path = picks.lock_path
     old = None
     if path.exists():

@@ -15,6 +15,7 @@ from kernels.barrier_steps import ASIDE
 from kernels.norm.compile import NormKey, compile_key, headers, instantiation
 from kernels.norm.ring_launches import NormLaunch, described, small_launches, units_of
 from kernels.norm.ring_observer import NormObserver
+from kernels.norm.warp_order import require_together
 from kernels.ptx_machine import Machine
 from kernels.ptx_parser import Entry, PtxError, parse
 from kernels.ptx_registers import Launch
@@ -97,20 +98,29 @@ def programs_of(teams: Teams, launch: NormLaunch) -> dict[str, Program]:
 
 
 def read(entry: Entry, launch: NormLaunch) -> tuple[dict[str, Program], PtxError | None]:
-    """Every warp's steps that the description has, by name, and the first access whose bytes are
-    not where they belong. Raises PtxError."""
+    """Every warp's steps that the description has, by name, and the first access that is wrong
+    whatever their order: whose bytes are not where they belong, or which one lane hands over for
+    another that it never met. Raises PtxError."""
     observer = NormObserver(launch)
     plan = launch.plan
     block = Launch(launch.block, plan.grid, plan.threads, plan.smem_bytes, (observer.arguments,))
     Machine(entry, block, observer).run()
     producers = plan.config.producers
-    programs = {
-        f"producer{warp}" if warp < producers else f"consumer{warp - producers}": tuple(
-            step for step in steps if not isinstance(step.op, ASIDE)
-        )
+    whole = {
+        f"producer{warp}" if warp < producers else f"consumer{warp - producers}": steps
         for warp, steps in enumerate(observer.finish())
     }
-    return programs, observer.elsewhere
+    programs = {
+        name: tuple(step for step in steps if not isinstance(step.op, ASIDE))
+        for name, steps in whole.items()
+    }
+    wrong = observer.elsewhere
+    try:
+        for name, steps in whole.items():
+            require_together(name, steps)
+    except PtxError as error:
+        wrong = wrong or error
+    return programs, wrong
 
 
 def _aligned(

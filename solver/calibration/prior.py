@@ -52,7 +52,8 @@ _OF: dict[Kind, str] = {
         mma_min_n mma_issue_cycles mma_drain_cycles release_lag_fraction
         load_bytes_per_cycle load_floor_cycles load_broken_bytes_per_cycle load_narrow_penalty
         load_latency_cycles load_jitter_cycles
-        l2_share_exponent l2_step_exponent l2_step_iterations l2_b_weight l2_odd_pitch_penalty l2_narrow_penalty l2_outside_weight
+        l2_share_exponent l2_step_exponent l2_step_iterations l2_b_weight
+        l2_odd_pitch_penalty l2_narrow_penalty l2_outside_weight
         epilogue_cycles epilogue_chunk_cycles epilogue_unaligned_cycles
         split_epilogue_cycles split_tile_bytes_per_cycle split_reduce_latency_cycles
         split_reduce_bytes_per_cycle split_inner_factor""",

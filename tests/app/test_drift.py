@@ -98,6 +98,15 @@ def test_a_band_that_as_many_lie_beyond_as_usual_tells_of_nothing(band: Any, cou
     assert drift_of([1 / ratio for ratio in ratios]).found is False
 
 
+@pytest.mark.parametrize("ratio", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, LATEST])
+def test_a_ratio_that_no_two_times_have_is_refused(ratio: float, place: int) -> None:
+    ratios = [1.0] * LATEST
+    ratios.insert(place, ratio)
+    with pytest.raises(ValueError, match="finite number above 0"):
+        drift_of(ratios)
+
+
 def test_one_outlier_is_no_drift() -> None:
     assert drift_of([1.0] * 20 + [9.0]).found is False
 

@@ -24,6 +24,7 @@ from tests.app.test_calibrations import faster_text
 SMALL = {"m": 512, "n": 512, "k": 512}
 CONFIG = {"family": "sm90_gemm", "tile_m": 64, "tile_n": 64, "tile_k": 64, "stages": 4}
 TALE = "of another version"
+PICKS = Path(__file__).parents[2] / "examples" / "ci" / "picks.toml"
 
 
 @pytest.fixture
@@ -103,6 +104,10 @@ def test_a_verification_that_was_running_keeps_its_result(file: Path) -> None:
         ["calibrate", "--dry-run"],
         ["serve", "--port", "0"],
         ["recheck", "certificate.json"],
+        *([name, str(PICKS)] for name in ("lock", "check")),
+        ["bench", "accuracy", "--device", "h200", "--fitted"],
+        ["bench", "plan", "--device", "h200", "--out", "plan.json"],
+        ["bench", "solve"],
     ],
 )
 def test_commands_say_that_it_is_missing_something(

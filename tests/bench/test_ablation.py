@@ -33,7 +33,8 @@ def test_every_term_has_constants_of_the_profile_and_every_constant_a_term() -> 
     constants = set(H200.models[FAMILY])
     known = {name for values in TERMS.values() for name in values}
     assert known <= constants
-    ungiven = constants - known - {*FIXED, "clock_power_tflops", "load_bytes_per_cycle"}
+    scales = {"clock_power_tflops", "load_bytes_per_cycle", "l2_step_iterations"}  # of a term given
+    ungiven = constants - known - scales - set(FIXED)
     assert ungiven == set(), "a constant that no term turns off"
     for term, values in TERMS.items():
         off = without(term, H200)
@@ -126,3 +127,22 @@ def test_the_table_has_the_whole_model_first_and_then_what_is_worth_most() -> No
     assert "fitted rows" in str(ablation_table(record | {"sides": [FITTED], "terms": fitted}))
     assert ablation_table(None) is None
     assert ablation_table({"terms": {}}) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["nowhere.csv.gz"], "nowhere.csv.gz"),
+        (["TRUTH", "--device", "h999"], "device: "),
+        (["TRUTH", "--evaluations", "0"], "--evaluations: must be at least 1, got 0"),
+        (["TRUTH", "--processes", "-1"], "--processes: must be at least 1, got -1"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = truth(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        ablation.main([str(table) if word == "TRUTH" else word for word in words])
+    assert ended.value.code == 2
+    assert named in capsys.readouterr().err

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.calibration_page import PAGES, filled
+from bench.calibration_page import ON_GPU, PAGES, filled, on_gpu_words
 from bench.calibration_replay import (
     NAME,
     PLANTED,
     ROWS_EACH,
+    main,
     measured_rows,
     recorded_pool,
     starts,
@@ -22,6 +23,7 @@ from solver.calibration.prior import Kind, widths
 from solver.calibration.rows import FAMILY, row_count
 from solver.device import load_profile
 from solver.ground_truth import GroundTruthGroup, load_ground_truth
+from solver.model_version import MODEL_VERSION
 from solver.split import held_out
 
 ROOT = Path(__file__).parents[2]
@@ -74,8 +76,50 @@ def test_starts_are_what_they_are_called() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_the_pages_have_the_records_tables(name: str) -> None:
     text = (DOCS / name).read_text("utf-8")
-    record = read_record(RESULTS / NAME)
+    record, on_gpu = read_record(RESULTS / NAME), read_record(RESULTS / ON_GPU)
     assert "| the committed profile |" in text
-    assert filled(text, record) == text
+    assert filled(text, record, on_gpu) == text
     other = {**record, "committed": record["starts"]["datasheet"]["before"]}
-    assert filled(text, other) != text
+    assert filled(text, other, on_gpu) != text
+
+
+@pytest.mark.parametrize("other", [{"model_version": "1"}, {"profile_sha256": "0" * 64}])
+def test_a_page_says_where_calibrations_are_of_another_model_or_profile(
+    other: dict[str, str],
+) -> None:
+    recorded = read_record(RESULTS / NAME)
+    present = {**recorded, "model_version": MODEL_VERSION, "profile_sha256": H200.sha256}
+    on_gpu = read_record(RESULTS / ON_GPU)
+    for name, tables in (("calibration.md", 1), ("new-gpu.md", 2)):
+        text = (DOCS / name).read_text("utf-8")
+        assert filled(text, present, on_gpu).count("Not replayed yet") == 0
+        assert filled(text, present | other, on_gpu).count("Not replayed yet") == tables
+
+
+def test_what_a_gpu_was_seen_to_do_is_what_its_record_says() -> None:
+    record = read_record(RESULTS / ON_GPU)
+    drift, none = record["cured"]["drift_before"], record["cured"]["drift"]
+    assert "Picks, verified, tell of drift: " in on_gpu_words(record)
+    unseen = {**record, "cured": {**record["cured"], "drift_before": none, "drift": drift}}
+    assert "Picks, verified, tell of no drift: " in on_gpu_words(unseen)
+    assert "the same timings tell of drift: " in on_gpu_words(unseen)
+    ended = {**record, "shared_later": {"status": "failed", "details": "the GPU went"}}
+    assert "a calibration failed: the GPU went." in on_gpu_words(ended)
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (["--device", "h999"], "device"),
+        (["--datasheet", "h999"], "device"),
+        (["--results", "nowhere"], "ground_truth"),
+        (["--seeds", "1", "-1"], "seeds"),
+    ],
+)
+def test_wrong_arguments_of_a_replay_are_named(
+    words: list[str], field: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert f"{field}: " in capsys.readouterr().err

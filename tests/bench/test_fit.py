@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.fit import CALIBRATION, Group, load_groups, price, regret, report
+from bench.fit import CALIBRATION, Group, load_groups, main, price, regret, report
 from bench.keep_candidates import kept
 from solver.calibration.rows import predict_us
 from solver.config import Config
@@ -100,3 +100,17 @@ def test_what_is_kept_of_results_is_their_best_rows_and_where_they_are_from() ->
         "results": {"some": {"suite": "some", "commit": "abc"}},
         "rows": [best],
     }
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b"rows", b"\xff"])
+@pytest.mark.parametrize("name", ["rows.json", "rows.json.gz", "truth.csv.gz"])
+def test_a_file_that_has_no_rows_is_named(
+    content: bytes | None, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main([str(path)])
+    assert ended.value.code == 2
+    assert name in capsys.readouterr().err

@@ -126,7 +126,16 @@ def test_drift_is_told_anew_of_a_records_ratios(tmp_path: Path) -> None:
     assert gpu_calibrate.main(["--read", str(old), "--out", str(new)]) == 1
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"cured": {"drift_before": {}}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", '{"cured": {"drift_before": {}}}', "[" * 100_000),
+        *(
+            f'{{"cured": {{"drift_before": {{"ratios": {ratios}}}}}}}'
+            for ratios in ("[NaN]", "[Infinity]", "[0]", '["1"]', "5", "null", '"1"')
+        ),
+    ],
+)
 def test_a_file_that_is_no_record_is_named(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

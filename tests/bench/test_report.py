@@ -15,6 +15,7 @@ from bench.fused_page import IMAGES, fused_line, fused_part, read_fused
 from bench.gpu_sanitize import Checked
 from bench.gpu_sanitize import report as sanitizer_report
 from bench.losses_page import losses_part
+from bench.norm_plants import PLANTS
 from bench.records import (
     SUITES,
     read_best,
@@ -23,7 +24,7 @@ from bench.records import (
     read_solver,
     regrets,
 )
-from bench.sanitize_norm import PLANTS, SUITE
+from bench.sanitize_norm import SUITE
 from bench.solver_page import compile_line, strategies_part
 from kernels.bench_plan import problem_of
 from kernels.rivals import COLUMNS, RivalResult
@@ -328,6 +329,19 @@ def test_the_sanitizers_record_of_norm_activation_is_shown_scope_by_scope() -> N
     missed = "not run: the tool missed every plant"
     assert f"| racecheck, bulk | {missed} | - | {early} | - |" in part
     assert f"over {record['launches']} launches of norm_activation" in part
+    assert "(`bench/hand_over.cu`): none was run." in part
+    pair = {"launch": "", "first": "Write 0", "second": "Read 10", "count": 16}
+    told = {**pair, "lines": ["a:1", "a:2"], "roles": ["fill", "read"]}
+    hidden = {"launch": "", "first": "", "second": "", "count": 7}
+    for outcome, words in (("found", "races reported"), ("excused", "not judged")):
+        shown = {"outcome": outcome, "hazards": [told, told, hidden], "counts_for": []}
+        probes = {"named": {"what": "a probe", "outcome": "found"}}
+        others = {"clean": {"racecheck, bulk": shown}, "probes": probes}
+        evidence["sanitizer_norm"] = record | others
+        part = evidence_part(evidence, read_solver("protocol"))
+        nothing = "7 pairs of which nothing was kept"
+        assert f"| racecheck, bulk | {words}: fill and read (2), {nothing} |" in part
+        assert "(`bench/hand_over.cu`): a probe: reported." in part
     evidence["sanitizer_norm"] = record | {"source_hash": "0" * 64}
     part = evidence_part(evidence, read_solver("protocol"))
     assert "norm_activation's kernels: not run on these sources" in part

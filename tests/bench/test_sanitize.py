@@ -10,10 +10,10 @@ import pytest
 from bench import gpu_sanitize
 from bench.branch_pairs import counted
 from bench.branches import AXES
-from bench.gpu_sanitize import SUITES, TOOLS, Checked, compile_first, report, under, verdict
+from bench.gpu_sanitize import SUITES, Checked, Verdict, compile_first, report, under, verdict
 from bench.patch import Patch
 from bench.sanitize_plants import COPY, GEMM, PLANTS, SUITE, clean_pairs
-from bench.sanitize_suite import ALL, Suite, label
+from bench.sanitize_suite import ALL, TOOLS, Suite, label
 from kernels.compile import build_kernel
 from kernels.launch_plan import plan_launch
 from kernels.sources import headers
@@ -91,7 +91,7 @@ def test_clean_launches_take_every_branch_three_times() -> None:
 def test_a_run_under_a_checker_is_judged_by_what_it_reports(
     output: str, code: int | None, expected: str
 ) -> None:
-    outcome, words = verdict(output, code, (GEMM,))
+    outcome, words, _ = verdict(output, code, (GEMM,))
     assert outcome == expected
     assert words
 
@@ -100,10 +100,10 @@ def test_what_a_checker_reported_before_its_launch_hung_counts(tmp_path: Path) -
     checker = tmp_path / "checker"
     checker.write_text(f"#!/bin/sh\ncat <<'END'\n{FAULT}END\nexec sleep 60\n", "utf-8")
     checker.chmod(0o755)
-    outcome, words = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
+    outcome, words, _ = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
     assert (outcome, words.split(" ")[0]) == ("found", "Invalid")
     checker.write_text(f"#!/bin/sh\necho '{BANNER}'\nexec sleep 60\n", "utf-8")
-    outcome, words = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
+    outcome, words, _ = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
     assert outcome == "broken"
     assert words.startswith("killed: ")
     assert words.endswith("no end after 1 s")
@@ -111,7 +111,7 @@ def test_what_a_checker_reported_before_its_launch_hung_counts(tmp_path: Path) -
 
 def test_a_fault_in_a_clean_launch_is_told_with_the_launch() -> None:
     output = "launch: first\nlaunch: second\n" + FAULT + "launch: third\n"
-    outcome, words = verdict(output, 86, (GEMM,))
+    outcome, words, _ = verdict(output, 86, (GEMM,))
     assert outcome == "found"
     assert words.endswith("; launch: second")
     assert "Invalid __global__ write of size 2 bytes | at sm90_gemm+0x1a0" in words
@@ -122,9 +122,9 @@ def test_checkers_run_the_suite_s_module(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def ran(
         _sanitizer: str, tool: str, _kernels: object, launched: tuple[str, ...], _timeout_s: int
-    ) -> tuple[str, str]:
+    ) -> Verdict:
         asked.append((tool, launched))
-        return "found" if "clean" not in launched else "clean", "words"
+        return Verdict("found" if "clean" not in launched else "clean", "words")
 
     monkeypatch.setattr(gpu_sanitize, "under", ran)
     for suite in SUITES.values():
@@ -133,9 +133,12 @@ def test_checkers_run_the_suite_s_module(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {launched[0] for _, launched in asked} == {suite.module}
         assert len(asked) == len(set(asked))
         parts = [launched[2:] for tool, launched in asked if launched[1] == "clean"]
-        assert len(parts) == len(TOOLS) * sum(suite.parts.values())
+        assert len(parts) == sum(n * len(suite.tools_of(s)) for s, n in suite.parts.items())
         assert set(made["plants"]) == set(suite.plants)
-        assert set(made["clean"]) == {label(tool, scope) for tool in TOOLS for scope in suite.parts}
+        assert set(made.get("probes", ())) == set(suite.probes)
+        assert set(made["clean"]) == {
+            label(tool, scope) for scope in suite.parts for tool in suite.tools_of(scope)
+        }
         assert {result["outcome"] for result in made["clean"].values()} == {"clean"}
 
 

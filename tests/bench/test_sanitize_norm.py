@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from bench.cover import tally
-from bench.gpu_sanitize import TOOLS
 from bench.norm_branches import AXES, MEETINGS, SCOPES, branches_of, clean_plans, scope_of
-from bench.sanitize_norm import PLANTS, SUITE, launch
-from bench.sanitize_suite import ROOM_BYTES
+from bench.norm_plants import CONFIGS, MBARRIERS, PLANTS, Plant
+from bench.sanitize_norm import SUITE, launch
+from bench.sanitize_suite import ROOM_BYTES, TOOLS
 from kernels.inputs import normal
-from kernels.norm.compile import build_norm, compile_key, headers
+from kernels.norm.compile import build_norm, compile_key
 from kernels.norm.numerics import NormFinding, check
 from kernels.norm.reference import expected
 from kernels.norm.ring_launches import small_plan
@@ -28,7 +28,7 @@ from solver.device import load_profile
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_legality import check_legal
 from tests.kernels.norm_emulator import Emulated
-from tests.kernels.test_norm import placed
+from tests.kernels.test_norm_played import placed
 
 PATCHED = [name for name, plant in PLANTS.items() if plant.patch is not None]
 RACES = [name for name, plant in PLANTS.items() if plant.tool == "racecheck"]
@@ -36,8 +36,11 @@ H200 = load_profile("h200")
 
 
 def test_every_tool_has_legal_plants_in_every_scope() -> None:
-    assert {(p.tool, p.scope) for p in PLANTS.values()} == {(t, s) for t in TOOLS for s in SCOPES}
-    assert set(SUITE.parts) == set(SCOPES)
+    assert {(p.tool, p.scope) for p in PLANTS.values()} == {
+        (tool, scope) for scope in SUITE.parts for tool in SUITE.tools_of(scope)
+    }
+    assert set(SUITE.parts) == {*SCOPES, *SUITE.tools}
+    assert all(SUITE.tools_of(scope) == TOOLS for scope in SCOPES)
     for plant in PLANTS.values():
         check_legal(plant.problem, plant.config, H200)
         assert (plant.patch is None) == (plant.tool in ("memcheck", "initcheck"))
@@ -50,7 +53,7 @@ def test_a_patch_changes_the_kernel_and_it_still_compiles(name: str) -> None:
     plant = PLANTS[name]
     assert plant.patch is not None
     key = compile_key(plant.problem, plant.config)
-    planted = build_norm(key, ARCH, patched=plant.patch.applied(headers()))
+    planted = build_norm(key, ARCH, patched=plant.headers)
     assert planted.cubin != build_norm(key, ARCH).cubin
 
 
@@ -59,11 +62,13 @@ def test_a_patch_changes_the_kernel_and_it_still_compiles(name: str) -> None:
 def test_a_planted_race_is_one_and_its_launch_ends_whatever_its_order(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plant = PLANTS[name]
-    assert plant.patch is not None
-    patched = plant.patch.applied(headers())
-    monkeypatch.setattr("tests.kernels.norm_emulator.headers", lambda: patched)
-    emulated = Emulated(compile_key(plant.problem, plant.config), tmp_path)
+    assert played(PLANTS[name], monkeypatch, tmp_path).wrong
+
+
+def played(plant: Plant, monkeypatch: pytest.MonkeyPatch, folder: Path) -> NormFinding:
+    """A plant's launch on the CPU, in several orders."""
+    monkeypatch.setattr("tests.kernels.norm_emulator.headers", lambda: plant.headers)
+    emulated = Emulated(compile_key(plant.problem, plant.config), folder)
     problem, plan = plant.problem, plant.plan
     x, y = (placed(np.uint32, problem.rows, problem.width) for _ in range(2))
     scale, shift = (placed(np.uint32, 1, problem.width) for _ in range(2))
@@ -74,7 +79,17 @@ def test_a_planted_race_is_one_and_its_launch_ends_whatever_its_order(
     for seed in range(4):
         assert emulated.run(block, plan.grid, plan.threads, plan.smem_bytes, seed) == ""
         check(np, finding, y, expected(np, x, scale, shift, problem), problem.dtype)
-    assert finding.wrong
+    return finding
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("scope", MBARRIERS)
+def test_kernels_whose_every_lane_arrives_are_right_too(
+    scope: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not played(
+        Plant("racecheck", "none", CONFIGS[scope], each_lane=True), monkeypatch, tmp_path
+    ).wrong
 
 
 @dataclass

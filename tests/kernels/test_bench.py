@@ -39,6 +39,7 @@ ROW = {
     "config": CONFIG,
     "predicted_us": 6.0,
 }
+NO_TIMES = (0, -1.0, True, "6.0", float("nan"), float("inf"), [6.0])
 CONTRACT = {
     *ROW,
     *("median_us", "p95_us", "p99_us", "exact", "rel_error", "cublas_us", "ratio_to_cublas"),
@@ -101,6 +102,9 @@ def runner(
         (ROW | {"cache": "tepid"}, "rows[0].cache"),
         (ROW | {"config": CONFIG | {"colour": 1}}, "rows[0].colour"),
         ({k: v for k, v in ROW.items() if k != "k"}, "rows[0]"),
+        *((ROW | {"predicted_us": value}, "rows[0].predicted_us") for value in NO_TIMES),
+        (ROW | {"suite": 5}, "rows[0].suite"),
+        (ROW | {"check": "yes"}, "rows[0].check"),
     ],
 )
 def test_a_bad_row_is_named_with_its_field(row: dict[str, Any], field: str) -> None:
@@ -139,10 +143,32 @@ def test_one_problem_in_two_layouts_makes_two_jobs_and_needs_two_kernels() -> No
     assert [key.layout for key in needed] == ["nn", "tn"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rows": 3}'])
-def test_a_file_that_is_no_plan_is_refused(text: str) -> None:
-    with pytest.raises(InvalidPlan):
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        *((text, "plan") for text in ("", "[]", "{}", '{"rows": 3}')),
+        ('{"rows": []}', "rows"),
+        *((plan_text(ROW, **{n: 5}), n) for n in ("suite", "cache", "commit", "source_hash")),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused(text: str, field: str) -> None:
+    with pytest.raises(InvalidPlan) as raised:
         parse_plan(text)
+    assert raised.value.field == field
+
+
+@pytest.mark.parametrize("place", [".", "plan.json/result.json"])
+def test_a_result_that_has_no_place_is_told_before_anything_is_measured(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: Any) -> ResultFile:
+        raise AssertionError("measured, with no place for the result")
+
+    monkeypatch.setattr(kernels.bench, "run_plan", measured)
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan_text(ROW))
+    assert main([str(plan), "--out", str(tmp_path / place)]) == 2
+    assert "out: " in capsys.readouterr().err
 
 
 def test_candidates_of_one_problem_make_one_job() -> None:

@@ -352,3 +352,41 @@ def _check(problem: NormProblem, config: NormConfig, launch: Any) -> None:
     from kernels.ptx_parser import parse
 
     check_launch(parse(kernel_ptx(compile_key(problem, config))), launch)
+
+
+GIVEN_BACK = (
+    "    if constexpr (kBarriers == kMbarrier) {\n      if (threadIdx.x % kWarp == 0) arrive(empty"
+)
+FILLED = "        if (threadIdx.x % kWarp == 0) arrive(barrier);"
+TOGETHER = "    __syncwarp();\n    if constexpr (kWarps > 1) sync_one_of"
+APART: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "a slot given back for lanes that still read": (
+        {},
+        f"    __syncwarp();\n{GIVEN_BACK}",
+        GIVEN_BACK,
+        "arrive at empty[0]",
+    ),
+    "a slot handed over for lanes that still write": (
+        VECTOR,
+        f"        __syncwarp();\n{FILLED}",
+        FILLED,
+        "arrive at full[0]",
+    ),
+    "results stored in bulk for lanes that still write": (
+        {"hold": "shared", "stores": "bulk"},
+        TOGETHER,
+        TOGETHER.replace("    __syncwarp();\n", ""),
+        "start a bulk store of slot 0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", APART)
+def test_a_lane_that_speaks_for_others_that_it_did_not_meet_is_refused(name: str) -> None:
+    fields, old, new, what = APART[name]
+    made = kernel(**fields)
+    assert mismatch_of(made, headers()) is None
+    found = mismatch_of(made, planted(old, new))
+    assert isinstance(found, PtxError), str(found)
+    assert what in str(found)
+    assert "for lane 1 too" in str(found)

@@ -267,7 +267,8 @@ def test_the_published_models_constants_follow(stored: Path) -> None:
     [
         ({"name": "h20"}, "is of h20"),
         ({"calibration": {"model_version": "4"}}, "of model 4, this is model"),
-        ({"calibration": None}, "of model None"),
+        ({"calibration": {"model_version": int(MODEL_VERSION)}}, "model_version must be '"),
+        ({"calibration": None}, "model_version must be '.*', is None"),
         ({"models": {}}, "other limits or constants"),
         ({"limits": 3}, "is no profile"),
         (None, "is no profile"),

@@ -51,8 +51,8 @@ async def submit(
     body: AnyVerification, services: ServicesDep, submission: SubmissionDep
 ) -> Response:
     """Queues a verification of the given configuration, or of the pick where there is none. With
-    `top_k` the pick is raced against alternatives, each the model's first of a further
-    tile. Picks are remembered, and so is what beats one.
+    `top_k` the pick is raced against alternatives, each the model's first of a further tile. Picks
+    are remembered, and so is what beats one.
 
     With `op` `norm_activation` it is checked and then timed in turn with the best kernel of each
     kind, and fails with `slower_than_strong` where it is surely slower than the strong one.
