@@ -184,7 +184,7 @@ def test_z3_plays_the_events_of_an_answer_to_the_energy_that_numpy_has(engine: E
 
 
 def test_a_front_without_one_of_its_points_is_refused(engine: Engine) -> None:
-    pareto = objective_from_dict(FRONTS[0])
+    pareto = objective_from_dict(FRONTS[1])
     assert isinstance(pareto, Pareto)
     space = space_of(PROBLEMS[2])
     front = pareto_front(space.allowed, pareto)
