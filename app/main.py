@@ -33,6 +33,7 @@ from app.api.routes import (
     health,
     kernels,
     launches,
+    page,
     sweeps,
     verifications,
 )
@@ -199,7 +200,7 @@ def create_app(
     app.state.settings = settings
     jobs_of = (verifications, sweeps, calibrations)
     asked = (answers, advice, batch, kernels)
-    for module in (*asked, *jobs_of, launches, devices, health, docs):
+    for module in (*asked, *jobs_of, launches, devices, health, docs, page):
         app.include_router(module.router)
     errors.install(app)
     # The last added stands first; none may come between the kept answers and the routes.

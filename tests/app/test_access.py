@@ -69,7 +69,8 @@ def test_the_help_on_making_a_key_names_all_that_an_admin_alone_may(
 
 
 def test_the_open_routes_are_those_that_are_meant_to_be() -> None:
-    paths = ("/healthz", "/readyz", "/docs", "/openapi.json")
+    files = ("/static/page.css", "/static/page.js", "/static/icon.svg")
+    paths = ("/healthz", "/readyz", "/", *files, "/docs", "/openapi.json")
     assert {(method, path) for method in ("GET", "HEAD") for path in paths} == OPEN
     assert len(CLOSED) >= 7
 
@@ -129,11 +130,13 @@ def test_an_open_route_asks_for_no_key(client: TestClient, method: str, path: st
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/none", "/", "/docs/", "//docs", "/healthz/x", "/v1/optimize/"]
+    "path",
+    ["/v1/none", "/static/", "/static/x", "/docs/", "//docs", "//", "/healthz/x", "/v1/optimize/"],
 )
 def test_an_address_without_a_route_is_refused_without_a_key(client: TestClient, path: str) -> None:
-    assert client.get(path).status_code == 401
-    assert client.get(path, headers=new_key(client, Scope.VERIFY)[1]).status_code == 404
+    url = str(client.base_url).rstrip("/") + path  # whole: a client takes //docs alone for a host
+    assert client.get(url).status_code == 401
+    assert client.get(url, headers=new_key(client, Scope.VERIFY)[1]).status_code == 404
 
 
 def test_a_method_that_a_route_does_not_take_needs_a_key_too(client: TestClient) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.access import AccessTable
+from app.api.routes.page import STATIC
 from app.metrics import ENDINGS, PROOFS, REFUSALS, STAGES, Metrics
 from app.runners import RUNNERS
 from app.store.job import UNREADABLE
@@ -72,7 +73,8 @@ def test_the_requests_expected_are_those_that_the_document_names(fresh: FastAPI)
     found = set(series(of(fresh))["warpwright_http_requests_total"])
     assert expected <= found
     rest = {re.search("route=([^,]*)", labels)[1] for labels in found - expected}  # type: ignore[index]
-    assert rest == {"/docs", "/openapi.json"}
+    page = {"/", *(f"/static/{name}" for name in STATIC)}
+    assert rest == {"/docs", "/openapi.json", *page}
     paths = {entry.path for entry in AccessTable(fresh.routes).entries}
     timed = series(of(fresh))["warpwright_http_request_seconds_count"]
     assert set(timed) == {f"route={path}" for path in paths}
