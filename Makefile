@@ -11,8 +11,8 @@ BESIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-contract test-faults test-postgres test-container lint format
-.PHONY: bench bench-service clean
+.PHONY: help setup run test test-contract test-faults test-postgres test-container test-browser
+.PHONY: lint format bench bench-service clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ run: $(STAMP) ## Start the service, ask it about 4096 x 4096 x 4096, stay in the
 	@exec $(BIN)/python -m app.demo --port $(PORT)
 
 test: lint ## Lint, type-check and run the tests; needs no GPU
-	$(BIN)/python -m pytest $(BESIDE) -m "not (alone or container or contract or faults)"
+	$(BIN)/python -m pytest $(BESIDE) -m "not (alone or browser or container or contract or faults)"
 	$(BIN)/python -m pytest -m alone
 
 test-contract: $(STAMP) ## Hold thousands of answers to the OpenAPI document; takes minutes
@@ -48,6 +48,11 @@ test-postgres: $(STAMP) ## The store's and the faults' tests on a PostgreSQL ser
 
 test-container: $(STAMP) ## Build and start the image; for root on Debian, with buildah and debootstrap
 	$(BIN)/python -m pytest -m container --timeout 1800 -s tests/container
+
+test-browser: $(STAMP) ## The page in Chromium, installed where missing
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/browser.txt
+	$(BIN)/python -m bench.browser --install
+	$(BIN)/python -m pytest -m browser tests/app/test_page_in_browser.py
 
 lint: $(STAMP) ## Ruff and mypy
 	$(BIN)/ruff check .

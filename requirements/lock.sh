@@ -5,6 +5,7 @@
 #   container.txt  gpu.txt, PostgreSQL's driver and OpenTelemetry: what the image holds
 #   build.txt  what a wheel is built with
 #   dev.txt    container.txt, build.txt and what the tests, the plots and the build need
+#   browser.txt  run.txt and what drives a browser: for make test-browser, over dev.txt
 # Every file installs with plain `pip install --require-hashes -r FILE` on Python 3.11 and
 # later. Pass --upgrade to move every version.
 set -euo pipefail
@@ -27,6 +28,7 @@ upgrade=(--constraint requirements/dev.txt "$@")
 lock container gpu postgres otel
 lock gpu gpu
 lock run
+lock browser browser
 python3 -c 'import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' |
   uv pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -21,15 +21,13 @@ from typing import Any
 
 import psycopg
 
+from bench import debian
+
 VARIABLE = "WARPWRIGHT_TEST_POSTGRES"
 """Set where the tests of PostgreSQL are to run."""
 
 UNPRIVILEGED = "nobody"
 START_S = 30.0
-INSTALL = (
-    ("apt-get", "update"),
-    ("apt-get", "install", "--yes", "--no-install-recommends", "postgresql"),
-)
 
 
 def programs() -> Path | None:
@@ -39,30 +37,6 @@ def programs() -> Path | None:
     found += [Path(folder) for folder in os.get_exec_path()]
     whole = (f for f in found if (f / "initdb").exists() and (f / "postgres").exists())
     return next(whole, None)
-
-
-def install() -> int:
-    """Have the server installed where it is missing; 3 with words where that can't be done."""
-    if programs() is not None:
-        return 0
-    prefix = () if os.geteuid() == 0 else ("sudo", "--non-interactive")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in INSTALL:
-        try:
-            code = subprocess.run((*prefix, *command), env=environment, stdout=2).returncode
-        except OSError as error:
-            print(f"{prefix[0] if prefix else command[0]}: {error}", file=sys.stderr)
-            break
-        if code != 0:
-            break
-    if programs() is None:
-        print(
-            "PostgreSQL's server is needed and could not be installed; "
-            "Debian and Ubuntu: apt install postgresql",
-            file=sys.stderr,
-        )
-        return 3
-    return 0
 
 
 class Postgres:
@@ -163,4 +137,4 @@ class Postgres:
 if __name__ == "__main__":
     if sys.argv[1:] != ["--install"]:
         sys.exit(__doc__)
-    sys.exit(install())
+    sys.exit(debian.install("postgresql", programs, "PostgreSQL's server"))
