@@ -58,7 +58,8 @@ def _ask(host: str, port: int) -> None:
         return
     show_answer(console, answer)
     console.print(f"Server-Timing: {timings}", soft_wrap=True)
-    console.print(f"Documentation: http://{host}:{port}/docs   Stop: Ctrl-C")
+    console.print(f"In a browser: http://{host}:{port}/   Stop: Ctrl-C")
+    console.print(f"Documentation: http://{host}:{port}/docs")
 
 
 def _request(

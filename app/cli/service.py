@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     listener = listen(settings)
     host, port = address_of(listener)
     body = {"host": host, "port": port}
-    words = f"{url_of(listener)}/docs   Stop: Ctrl-C"
+    words = f"{url_of(listener)}/   Documentation: /docs   Stop: Ctrl-C"
     ended = serve(
         settings,
         listener,

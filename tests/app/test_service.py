@@ -238,6 +238,22 @@ def test_a_started_service_gives_up_half_a_request(monkeypatch: pytest.MonkeyPat
             assert asked.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
+def test_behind_a_proxy_that_ends_tls_the_pages_questions_are_of_the_services_origin() -> None:
+    with serving("--workers", "1") as service:
+        port = service.port()
+        wait_until_ready(port)
+        origin = {"Origin": f"https://127.0.0.1:{port}"}
+        for headers, expected in (
+            (origin, 403),
+            ({**origin, "X-Forwarded-Proto": "https"}, 200),
+            ({**origin, "X-Forwarded-Proto": "http"}, 403),
+        ):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            with closing(connection):
+                connection.request("GET", "/v1/devices", headers=headers)
+                assert connection.getresponse().status == expected
+
+
 @pytest.mark.parametrize(
     ("host", "url"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")]
 )

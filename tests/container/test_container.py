@@ -119,6 +119,9 @@ def test_it_answers_over_a_read_only_root_as_a_user_without_rights(
         status, answer = ask(port, "/v1/optimize", {"m": 4096, "n": 4096, "k": 4096})
         assert status == 200
         assert answer["proof"]["status"] == "optimal"
+        for path in ("/", "/static/page.css", "/static/page.js"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as file:
+                assert file.status == 200
         owner = process_owner(process.pid)
         assert owner == {10001}, "every process of it"
     assert (volumes["/var/lib/warpwright"] / "warpwright.db").exists()
