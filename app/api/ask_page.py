@@ -29,7 +29,7 @@ FIELDS = {
     NORM: ("rows", "width", "dtype", "norm", "activation", "degree", "device"),
 }
 FURTHER = {
-    GEMM: ("out_dtype", "cache", "top_k", "constraints"),
+    GEMM: ("out_dtype", "cache", "model", "top_k", "constraints"),
     NORM: ("cache", "top_k"),
 }
 """The fields that can be left as they are, folded away."""

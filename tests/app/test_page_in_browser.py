@@ -152,6 +152,18 @@ def test_constraints_are_asked_and_those_left_out_are_counted(page: Any) -> None
     )
 
 
+def test_a_device_without_a_kernel_family_is_answered_by_the_published_model(page: Any) -> None:
+    page.select_option("#gemm-device", "mi300x")
+    page.click("#ask")
+    assert "with model paper it can be asked" in fault(page, "gemm-device")
+    page.click("summary:visible")
+    page.select_option("#gemm-model", "paper")
+    answer = ask(page)
+    assert answer["kernel"]["registers_per_thread"] is None
+    assert "null" not in page.inner_text("#words") + page.inner_text("#listed")
+    assert f"on {answer['device']['title']}." in page.inner_text("#words")
+
+
 def test_rows_are_asked_about_too(page: Any, served: ServiceProcess) -> None:
     page.check("input[value=norm_activation]")
     page.fill("#norm_activation-rows", "4096")
