@@ -59,7 +59,7 @@ TERMS: dict[str, dict[str, float]] = {
     "odd pitch in the L2": {"l2_odd_pitch_penalty": 0.0},
     "narrow rows of B": {"load_narrow_penalty": 0.0, "l2_narrow_penalty": 0.0},
     "L2": {"l2_bytes_per_us": NO_BOUND, "l2_outside_weight": 0.0},
-    "sharing in the L2": {"l2_share_exponent": 0.0},
+    "sharing in the L2": {"l2_share_exponent": 0.0, "l2_step_exponent": 0.0},
     "CTAs in step": {"l2_step_exponent": 0.0},
     "B's weight in the L2": {"l2_b_weight": 1.0},
     "what the L2 keeps": {"l2_kept_fraction": 0.0},
