@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kernels.problem_sweep import sweep_problems
@@ -10,30 +9,13 @@ from kernels.process import Worker
 from kernels.verify import require_gpu
 from solver.problem import Problem
 from solver.problem_sweep import ProblemSweep
+from tests.kernels.kept_rows import Kept
 
 SWEEP = ProblemSweep(
     (Problem(512, 512, 512), Problem(300, 500, 777, layout="tt", out_dtype="fp32")),
     top_k=3,
     covering=5,
 )
-
-
-class Kept:
-    """Rows as a database keeps them."""
-
-    def __init__(self) -> None:
-        self.basis = ""
-        self.rows: dict[int, Mapping[str, Any]] = {}
-
-    def begin(self, basis: str) -> Mapping[int, Mapping[str, Any]]:
-        if basis != self.basis:
-            self.rows.clear()
-        self.basis = basis
-        return dict(self.rows)
-
-    def add(self, number: int, data: Mapping[str, Any]) -> None:
-        assert number not in self.rows
-        self.rows[number] = data
 
 
 def test_a_sweep_of_two_problems_is_measured_once(worker: Worker) -> None:

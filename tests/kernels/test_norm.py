@@ -27,6 +27,7 @@ from solver.errors import IllegalConfig, InvalidInput
 from solver.families import norm_activation_block as block
 from solver.families.norm_activation import NormConfig, NormProblem
 from solver.families.norm_activation_space import legal_configs
+from tests.kernels.norm_forms import BULK, ROWS, SPLIT
 
 SAMPLED = (
     NormProblem(1000, 1024, "fp32", "layer", "poly", 8),
@@ -35,19 +36,6 @@ SAMPLED = (
     NormProblem(1000, 16384, "bf16", "layer", "silu"),
     NormProblem(1000, 1001, "bf16", "layer", "poly", 8),
 )
-ROWS = NormProblem(90, 256, "fp32", "layer", "silu")
-SPLIT = NormConfig(
-    "specialised",
-    12,
-    4,
-    groups=12,
-    copies="bulk",
-    depth=2,
-    chunk_bytes=2048,
-    rounds=0,
-    register_split=1,
-)
-BULK = NormConfig("specialised", 4, 1, groups=2, team=2, depth=3, chunk_bytes=2048, rounds=0)
 
 
 @pytest.fixture(scope="module")

@@ -24,20 +24,8 @@ from kernels.norm.reference import expected
 from solver.device import DeviceProfile, load_profile
 from solver.families.norm_activation import NormConfig, NormProblem
 from tests.kernels.norm_emulator import Emulated
+from tests.kernels.norm_forms import BULK, ROWS, SPLIT
 
-ROWS = NormProblem(90, 256, "fp32", "layer", "silu")
-SPLIT = NormConfig(
-    "specialised",
-    12,
-    4,
-    groups=12,
-    copies="bulk",
-    depth=2,
-    chunk_bytes=2048,
-    rounds=0,
-    register_split=1,
-)
-BULK = NormConfig("specialised", 4, 1, groups=2, team=2, depth=3, chunk_bytes=2048, rounds=0)
 PLAYED = (
     (ROWS, NormConfig("plain", 4, vector_bytes=4, hold="reload")),
     (NormProblem(21, 33, "bf16", "rms", "gelu"), NormConfig("strong", 4, team=2, vector_bytes=2)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from kernels.worker import device_facts
 from solver.config import Config
 from solver.problem import Problem
 from solver.problem_sweep import ProblemSweep
+from tests.kernels.kept_rows import Kept
 
 GPU = HostGpu("NVIDIA H200", "GPU-0", "580", 2**37, (9, 0), 1980, ())
 SWEEP = ProblemSweep(
@@ -78,24 +78,6 @@ class FakeGpu:
                 }
             )
         return Outcome(OutcomeKind.OK, 0.1)
-
-
-class Kept:
-    """Rows as a database keeps them."""
-
-    def __init__(self) -> None:
-        self.basis = ""
-        self.rows: dict[int, Mapping[str, Any]] = {}
-
-    def begin(self, basis: str) -> Mapping[int, Mapping[str, Any]]:
-        if basis != self.basis:
-            self.rows.clear()
-        self.basis = basis
-        return dict(self.rows)
-
-    def add(self, number: int, data: Mapping[str, Any]) -> None:
-        assert number not in self.rows, "measured twice"
-        self.rows[number] = data
 
 
 @pytest.fixture(autouse=True)
