@@ -397,14 +397,16 @@ def work_cost(
     )
 
     def steady_us(clock_ghz: Any) -> Any:
-        return np.maximum(math, load_at(clock_ghz)) * iterations * units / (clock_ghz * 1e3)
+        load = load_at(clock_ghz)
+        paced = np.maximum(math, load) * iterations * units + (units - 1) * epilogue
+        return (paced + latency + np.minimum(math, load)) / (clock_ghz * 1e3)
 
     of_sm = work_units * iterations / sms / cycles_per_us
     activity = Activity(
         rated_ghz=k["clock_ghz"],
         clock_ghz=clock_ghz,
         active=active,
-        tensor=warpgroups * one * of_sm,
+        tensor=warpgroups * one * of_sm * bn / np.maximum(bn, k["mma_min_n"]),
         load=own * of_sm,
         l2=l2 * iterations * units / cycles_per_us,
         memory=memory_bytes / k["hbm_bytes_per_us"],

@@ -99,10 +99,13 @@ def price_work(
     of_sm = launch.work_units * launch.iterations / profile.limits["sms"] / cycles_per_us
 
     def steady_us(ghz: float) -> float:
-        pace = max(math_cycles, _joined(constant, loads, ghz / constant["clock_ghz"]))
-        return pace * launch.iterations * launch.units / (ghz * 1e3)
+        b = _joined(constant, loads, ghz / constant["clock_ghz"])
+        paced = max(math_cycles, b) * launch.iterations * launch.units
+        between = (launch.units - 1) * epilogue
+        return (paced + between + latency + min(math_cycles, b)) / (ghz * 1e3)
 
     early = shape.mma_in_flight * (1 - constant["release_lag_fraction"]) * alone
+    used = shape.tile_n / max(shape.tile_n, constant["mma_min_n"])
     return Work(
         load=ticks(_joined(constant, loads, slowdown)),
         jitter=ticks(constant["load_jitter_cycles"]),
@@ -135,7 +138,7 @@ def price_work(
                 rated_ghz=constant["clock_ghz"],
                 clock_ghz=clock_ghz,
                 active=launch.active,
-                tensor=shape.math_warpgroups * alone * of_sm,
+                tensor=shape.math_warpgroups * alone * of_sm * used,
                 load=loads.own * of_sm,
                 l2=loads.l2 * launch.iterations * launch.units / cycles_per_us,
                 memory=loads.memory_us,

@@ -303,13 +303,16 @@ def test_of_sms_under_a_cap_the_nearest_count_that_does_is_told(engine: Engine) 
 
 def test_a_cap_that_was_not_applied_as_it_reads_is_noticed(engine: Engine) -> None:
     """Planted: a bound that numpy reads otherwise than Z3 does; a row that breaks it kept."""
-    space = space_of(PROBLEMS[0], {"power_w": {"max": 300}})
+    watts = watts_of(space_of(PROBLEMS[0]).legal)
+    cap = int(np.median(watts))
+    above = int(watts[watts > cap].min()) - cap
+    space = space_of(PROBLEMS[0], {"power_w": {"max": cap}})
 
     class Crooked(Bound):
         def holds(self, column: Any) -> Any:
-            return column <= self.values[0] + 5
+            return column <= self.values[0] + above
 
-    crooked = Constraints((Crooked("power_w", "max", (300,)),))
+    crooked = Constraints((Crooked("power_w", "max", (cap,)),))
     allowed = crooked.restrict(space.legal)
     assert allowed.size > space.allowed.size
     with pytest.raises(ProofError, match="not applied as it reads"):
