@@ -31,12 +31,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import sanitize_norm, sanitize_plants
+from bench import sanitize_gemm, sanitize_norm
 from bench.evidence import ROOT, begin, parser_of, progress_bar
 from bench.files import write
 from bench.sanitize_hazards import Hazard, hazards
 from bench.sanitize_races import EXCUSED_OUTCOME
-from bench.sanitize_suite import ANNOUNCED, TOOLS, Suite, label
+from bench.sanitize_suite import ANNOUNCED, ENDED, TOOLS, Suite, label
 from bench.tools import find_tool
 from kernels.bench import precompile
 
@@ -44,7 +44,7 @@ FOUND = 86  # exit code that the checker gives where it found something
 CLEAN_TIMEOUT_S = 300
 PRINTED = "1000"  # reports of a run: racecheck's are few and counted together
 PROCESSES = 16  # checkers at a time
-SUITES = {suite.family: suite for suite in (sanitize_plants.SUITE, sanitize_norm.SUITE)}
+SUITES = {suite.family: suite for suite in (sanitize_gemm.SUITE, sanitize_norm.SUITE)}
 
 
 def version_of(sanitizer: str) -> str:
@@ -54,11 +54,12 @@ def version_of(sanitizer: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """What a run under a checker comes to: found | clean | broken, the checker's words, and the
-    pairs that racecheck reports."""
+    """What a run under a checker comes to: found | clean | broken, the checker's words, whether all
+    that it launched ended, and the pairs that racecheck reports."""
 
     outcome: str
     words: str
+    ended: bool = True
     hazards: tuple[Hazard, ...] = ()
 
 
@@ -101,17 +102,18 @@ def verdict(output: str, code: int | None, kernels: Sequence[str]) -> Verdict:
     where the run did not end.
     """
     lines = output.strip().splitlines()
+    ended = ENDED in lines
     words = [line.strip("= ") for line in lines if line.startswith("=========")]
     reports = [line for line in words[1:] if line and "SUMMARY" not in line]
     if any(kernel in line for line in reports for kernel in kernels):
         before = output.partition(reports[0])[0].splitlines()
         launches = [line for line in before if line.startswith(ANNOUNCED)]
         told = "; ".join([" | ".join(reports[:2]), words[-1], *launches[-1:]])
-        return Verdict("found", told, hazards(lines))
-    if code == 0 and words and not reports:
+        return Verdict("found", told, ended, hazards(lines))
+    if code == 0 and words and not reports and ended:
         return Verdict("clean", words[-1])
     ending = "killed" if code is None else f"exit code {code}"
-    return Verdict("broken", f"{ending}: {' | '.join([*reports[:1], *lines[-3:]])}")
+    return Verdict("broken", f"{ending}: {' | '.join([*reports[:1], *lines[-3:]])}", ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ class Checked:
     outcome: str
     words: str
     elapsed_s: float
+    ended: bool = True
     hazards: tuple[Hazard, ...] = ()
 
 
@@ -143,7 +146,16 @@ def checked(suite: Suite, sanitizer: str) -> Iterator[Checked]:
             launched = (suite.module, plant)
             found = under(sanitizer, tool, kernels, launched, suite.plant_timeout_s)
         elapsed_s = round(time.monotonic() - started, 1)
-        return Checked(tool, scope, plant, found.outcome, found.words, elapsed_s, found.hazards)
+        return Checked(
+            tool,
+            scope,
+            plant,
+            found.outcome,
+            found.words,
+            elapsed_s,
+            ended=found.ended,
+            hazards=found.hazards,
+        )
 
     jobs: list[tuple[str, str, str | None, int]] = [
         (plant.tool, plant.scope, name, 0) for name, plant in named.items()
@@ -174,6 +186,7 @@ def report(suite: Suite, runs: Sequence[Checked]) -> dict[str, Any]:
                 "outcome": run.outcome,
                 "found": run.outcome == "found",
                 "words": run.words,
+                "ended": run.ended,
                 "elapsed_s": run.elapsed_s,
                 **_hazards([run]),
             }
@@ -219,7 +232,7 @@ def _clean(runs: Sequence[Checked], wanted: int) -> dict[str, Any] | str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: nothing was found in clean launches; 1: something was; 3: no compute-sanitizer or GPU."""
     parser = parser_of("gpu_sanitize", __doc__)
-    parser.add_argument("--family", choices=tuple(SUITES), default=sanitize_plants.SUITE.family)
+    parser.add_argument("--family", choices=tuple(SUITES), default=sanitize_gemm.SUITE.family)
     parser.add_argument(
         "--sanitizer",
         default=find_tool("compute-sanitizer"),

@@ -9,7 +9,7 @@ from functools import reduce
 
 from bench.norm_branches import clean_plans, scope_of
 from bench.patch import Patch
-from bench.sanitize_races import SLOT_READ, STORED, SUMS, TOOL, Pair
+from bench.sanitize_races import NO_PAIR, SLOT_READ, STORED, SUMS, TOOL, Pair
 from kernels.norm.compile import ENTRY, headers
 from kernels.norm.plan import NormPlan
 from kernels.norm.ring_launches import small_plan
@@ -55,9 +55,6 @@ MBARRIERS = ("bulk", "async", "vector")
 def each_arrives(text: Mapping[str, str]) -> Mapping[str, str]:
     """Headers with EACH_ARRIVES."""
     return reduce(lambda before, patch: patch.applied(before), EACH_ARRIVES, text)
-
-
-NO_PAIR: Pair = frozenset()
 
 
 @dataclass(frozen=True)

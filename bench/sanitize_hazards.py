@@ -61,7 +61,11 @@ class Hazard:
 
 
 def hazards(lines: Iterable[str]) -> tuple[Hazard, ...]:
-    """Every pair of a run's output, and one for those that it counts and does not show."""
+    """Every pair of a run's output, and one for those that it counts and does not show; nothing of
+    another tool's."""
+    lines = list(lines)
+    if not any("Race reported" in line or "RACECHECK" in line for line in lines):
+        return ()
     found: list[Hazard] = []
     launch = first = ""
     for line in lines:

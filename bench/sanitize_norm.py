@@ -19,9 +19,8 @@ from bench.cover import tally
 from bench.norm_branches import SCOPES, branches_of, clean_plans
 from bench.norm_plants import EACH_LANE, MBARRIERS, PLANTS, headers_of, plans_of
 from bench.sanitize_probes import PROBES, launch_probe
-from bench.sanitize_races import TOOL, Pair, Unit, judged
-from bench.sanitize_suite import Suite, address, allocated, announce
-from kernels import nvrtc
+from bench.sanitize_races import TOOL, Pair, Unit, judged_here
+from bench.sanitize_suite import Suite, address, allocated, announce, ended
 from kernels.norm.bench import compile_into_cache
 from kernels.norm.compile import (
     ENTRY,
@@ -103,11 +102,7 @@ def judge(record: dict[str, Any]) -> dict[str, Any]:
 
     Raises SystemExit for one whose kernels can't be made here: of other sources, or another NVRTC.
     """
-    for name, here in (("source_hash", source_hash(ARCH)), ("nvrtc", nvrtc.version())):
-        if record[name] != here:
-            raise SystemExit(f"the record's {name} is {record[name]}, not {here}")
-
-    return judged(record, _Kernels(), ARCH)
+    return judged_here(record, source_hash(ARCH), _Kernels())
 
 
 class _Kernels:
@@ -165,3 +160,4 @@ if __name__ == "__main__":
         launch_probe(sys.argv[1])
     else:
         launch_plant(sys.argv[1])
+    ended()

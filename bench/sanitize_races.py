@@ -1,5 +1,5 @@
-"""What the pairs are that racecheck reports of norm_activation's kernels, and which of them it
-can't judge.
+"""What the pairs are that racecheck reports of a family's kernels, and which of them it can't
+judge.
 
     python -m bench.sanitize_races RECORD.json
 
@@ -9,9 +9,10 @@ tells the lines of every reported pair (needs nvdisasm, no GPU), and judges the 
 A pair is told by what its two accesses do (ROLES). Where clean launches of a scope have pairs, a
 planted race there counts as seen only if its own pair is reported, and none of theirs is the same.
 A pair of a clean launch is a race, unless it is one that the tool reports of a kernel that is
-right, too: EXCUSED has each with what orders it, and the probe (``bench/hand_over.cu``) that the
-same tool must have reported beside it. What is excused in a scope is not checked by racecheck
-there, whatever it reports.
+right, too: EXCUSED has each with what orders it, and the probe (``bench/hand_over.cu``, or the
+kernel itself with a flag that tells) that the same tool must have reported beside it, in launches
+that came to their end. What is excused in a scope is not checked by racecheck there, whatever it
+reports.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from typing import Any, Protocol
 from bench.files import write
 from bench.sanitize_hazards import Hazard
 from bench.sanitize_lines import Frame, frames_of, shown, text_at
+from bench.sanitize_suite import ALL
 from bench.tools import find_tool
+from kernels import nvrtc
+from kernels.sources import ARCH
 
 TOOL = "racecheck"
 EXCUSED_OUTCOME, UNTOLD = "excused", "untold"
@@ -40,17 +44,32 @@ ROLES = (
     ("read", "norm_stream.cuh", "load_shared("),
     ("sum put", "norm_math.cuh", "parts[warp] = x"),
     ("sum taken", "norm_math.cuh", "x += parts[i]"),
+    ("flag put", "sm90_gemm_epilogue.cuh", "ptx::store_shared(memory.flag()"),
+    ("flag taken", "sm90_gemm_epilogue.cuh", "ptx::load_shared_u32(memory.flag())"),
+    ("staged", "sm90_gemm_epilogue.cuh", "stage<true>(acc, staging"),
+    ("staged", "sm90_gemm_epilogue.cuh", "stage<false>(acc, staging"),
+    ("brought in", "sm90_gemm_epilogue.cuh", "copy_elements<Piece, false>(args"),
+    ("copied out", "sm90_gemm_epilogue.cuh", "copy_elements<Piece, true>(args"),
+    ("plain", "sm90_gemm.cuh", "plain[threadIdx.x]"),
 )
 """What an access does, by the text of a line that it is in or was inlined at.
 
 fill    puts a chunk into its slot: the copy, or a producer's store
 read    of a slot, by a consumer; ``result``: writes there what is stored in bulk, by ``leave``
 sum     a warp's part of its team's
+flag    of split-K: whether this CTA was the last of its tile
+staged  a piece of C put into its staging buffer, ``brought in`` before where it is read, and
+        ``copied out`` after
+plain   planted there
 """
 
 Pair = frozenset[str]
 SLOT_READ, SLOT_WRITTEN = Pair({"fill", "read"}), Pair({"fill", "result"})
 SUMS, STORED = Pair({"sum put", "sum taken"}), Pair({"result", "leave"})
+FLAG = Pair({"flag put", "flag taken"})
+BROUGHT_IN, COPIED_OUT = Pair({"brought in", "staged"}), Pair({"staged", "copied out"})
+PLAIN = Pair({"plain"})
+NO_PAIR = Pair()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,14 @@ EXCUSED = (
         "next, at one named barrier of exactly these warps",
         "bench protocol: ids, counts and phases of named barriers, in every order",
     ),
+    Excuse(
+        (FLAG,),
+        (ALL,),
+        "flag_tells",
+        "bar.sync of all MATH warps before the flag is written and after, by register and barrier "
+        "id the same; who reads it next time has been through the first of them",
+        "kernels.ring_check: that order, of every compiled kernel",
+    ),
 )
 
 
@@ -90,10 +117,16 @@ def excused(hazard: Hazard, scope: str, probes: Mapping[str, Any]) -> bool:
     return any(
         scope in excuse.scopes
         and Pair(hazard.roles) in excuse.pairs
-        and probes.get(excuse.probe, {}).get("outcome") == "found"
+        and _shown(probes.get(excuse.probe, {}))
         for excuse in EXCUSED
         if hazard.known
     )
+
+
+def _shown(probe: Mapping[str, Any]) -> bool:
+    """Whether a probe was reported and came to its end: one that was read out of order does not.
+    Records of before 2026-12 don't say of a probe whether it ended."""
+    return probe.get("outcome") == "found" and probe.get("ended") is not False
 
 
 Unit = tuple[str, str, Mapping[str, str]]
@@ -129,12 +162,22 @@ class Kernels(Protocol):
     def pair_of(self, plant: str) -> Pair: ...
 
 
+def judged_here(record: Mapping[str, Any], sources: str, kernels: Kernels) -> dict[str, Any]:
+    """``judged``. Raises SystemExit for a record whose kernels can't be made here: of others than
+    the ``sources``, or of another NVRTC."""
+    for name, here in (("source_hash", sources), ("nvrtc", nvrtc.version())):
+        if record[name] != here:
+            raise SystemExit(f"the record's {name} is {record[name]}, not {here}")
+    return judged(record, kernels, ARCH)
+
+
 def judged(record: Mapping[str, Any], kernels: Kernels, arch: str) -> dict[str, Any]:
     """A record whose reported pairs are told, and with them what planted races and clean launches
     come to."""
     probes, plants, clean = record.get("probes", {}), dict(record["plants"]), dict(record["clean"])
     for shown_as, result in clean.items():
         tool, _, scope = shown_as.partition(", ")
+        scope = scope or ALL
         if tool != TOOL or not isinstance(result, dict):
             continue
         pairs = [
@@ -187,14 +230,15 @@ def _clean(result: Mapping[str, Any], pairs: Sequence[Hazard], seen: list[str]) 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge a record anew and write it back; 0. Raises SystemExit without nvdisasm."""
-    from bench.sanitize_norm import judge
+    from bench.gpu_sanitize import SUITES
 
     parser = argparse.ArgumentParser(prog="python -m bench.sanitize_races", description=__doc__)
     parser.add_argument("record", type=Path)
     path = parser.parse_args(arguments).record
     if find_tool("nvdisasm") is None:
         raise SystemExit("nvdisasm is not on PATH: pip install nvidia-cuda-nvdisasm")
-    write(path, judge(json.loads(path.read_text("utf-8"))))
+    record = json.loads(path.read_text("utf-8"))
+    write(path, SUITES[record["family"]].judge(record))
     return 0
 
 

@@ -14,6 +14,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 ALL = "all"
 """The scope of a family whose kernels are not told apart."""
 ANNOUNCED = "launch: "
+ENDED = "every launch ended"
 ROOM_BYTES = 1 << 19
 
 
@@ -117,3 +118,8 @@ def _allocated(matrix: Matrix, written: bool) -> Any:
 def announce(launch: object) -> None:
     """Say what is launched next, so that what a checker says after it can be told to be of it."""
     print(f"{ANNOUNCED}{launch}", flush=True)
+
+
+def ended() -> None:
+    """Say that all that was to be launched has come to its end."""
+    print(ENDED, flush=True)

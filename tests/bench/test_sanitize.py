@@ -10,10 +10,11 @@ import pytest
 from bench import gpu_sanitize
 from bench.branch_pairs import counted
 from bench.branches import AXES
+from bench.gemm_plants import COPY, GEMM, PLANTS, flag_tells
 from bench.gpu_sanitize import SUITES, Checked, Verdict, compile_first, report, under, verdict
 from bench.patch import Patch
-from bench.sanitize_plants import COPY, GEMM, PLANTS, SUITE, clean_pairs
-from bench.sanitize_suite import ALL, TOOLS, Suite, label
+from bench.sanitize_gemm import SUITE, clean_pairs, split_pairs
+from bench.sanitize_suite import ALL, ENDED, TOOLS, Suite, label
 from kernels.compile import build_kernel
 from kernels.launch_plan import plan_launch
 from kernels.sources import headers
@@ -22,7 +23,7 @@ from solver.families import sm90_gemm_legality as legality
 
 PATCHED = [name for name, plant in PLANTS.items() if plant.patch is not None]
 BANNER = "========= COMPUTE-SANITIZER\n"
-CLEAN = BANNER + "========= ERROR SUMMARY: 0 errors\n"
+CLEAN = f"{BANNER}{ENDED}\n========= ERROR SUMMARY: 0 errors\n"
 FAULT = (
     BANNER
     + "========= Invalid __global__ write of size 2 bytes\n=========     at sm90_gemm+0x1a0\n"
@@ -45,6 +46,21 @@ def test_a_patch_changes_the_kernel_and_it_still_compiles(name: str) -> None:
     assert plant.patch is not None
     planted = build_kernel(plant.pair.key, patched=plant.patch.applied(headers()))
     assert planted.cubin != build_kernel(plant.pair.key).cubin
+
+
+def test_every_planted_race_says_between_what_it_is() -> None:
+    for plant in PLANTS.values():
+        assert bool(plant.raced) == (plant.tool == "racecheck"), plant.what
+
+
+def test_a_flag_that_tells_is_another_kernel_where_several_warpgroups_read_it() -> None:
+    assert split_pairs()
+    for pair in split_pairs():
+        assert (pair.config.split_k > 1, pair.config.math_warpgroups > 1) == (True, True)
+    told = build_kernel(split_pairs()[0].key, patched=flag_tells())
+    assert told.cubin != build_kernel(split_pairs()[0].key).cubin
+    epilogue = flag_tells()["sm90_gemm_epilogue.cuh"]
+    assert epilogue.count("unit.tile) * args.split_k + unit.split") == 2, "put, and told again"
 
 
 def test_a_patch_whose_text_has_gone_is_an_error() -> None:
@@ -85,25 +101,28 @@ def test_clean_launches_take_every_branch_three_times() -> None:
         (CLEAN, 1, "broken"),
         (BANNER, None, "broken"),
         ("Traceback (most recent call last):\nImportError: no\n", 1, "broken"),
-        (BANNER + "========= RACECHECK SUMMARY: 0 hazards displayed\n", 0, "clean"),
+        (CLEAN.replace(ENDED, ""), 0, "broken"),
+        (BANNER + ENDED + "\n========= RACECHECK SUMMARY: 0 hazards displayed\n", 0, "clean"),
     ],
 )
 def test_a_run_under_a_checker_is_judged_by_what_it_reports(
     output: str, code: int | None, expected: str
 ) -> None:
-    outcome, words, _ = verdict(output, code, (GEMM,))
-    assert outcome == expected
-    assert words
+    found = verdict(output, code, (GEMM,))
+    assert found.outcome == expected
+    assert found.words
+    assert found.ended == (ENDED in output)
+    assert found.hazards == ()
 
 
 def test_what_a_checker_reported_before_its_launch_hung_counts(tmp_path: Path) -> None:
     checker = tmp_path / "checker"
     checker.write_text(f"#!/bin/sh\ncat <<'END'\n{FAULT}END\nexec sleep 60\n", "utf-8")
     checker.chmod(0o755)
-    outcome, words, _ = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
+    outcome, words, *_ = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
     assert (outcome, words.split(" ")[0]) == ("found", "Invalid")
     checker.write_text(f"#!/bin/sh\necho '{BANNER}'\nexec sleep 60\n", "utf-8")
-    outcome, words, _ = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
+    outcome, words, *_ = under(str(checker), "memcheck", (GEMM,), ("plant",), timeout_s=1)
     assert outcome == "broken"
     assert words.startswith("killed: ")
     assert words.endswith("no end after 1 s")
@@ -111,7 +130,7 @@ def test_what_a_checker_reported_before_its_launch_hung_counts(tmp_path: Path) -
 
 def test_a_fault_in_a_clean_launch_is_told_with_the_launch() -> None:
     output = "launch: first\nlaunch: second\n" + FAULT + "launch: third\n"
-    outcome, words, _ = verdict(output, 86, (GEMM,))
+    outcome, words, *_ = verdict(output, 86, (GEMM,))
     assert outcome == "found"
     assert words.endswith("; launch: second")
     assert "Invalid __global__ write of size 2 bytes | at sm90_gemm+0x1a0" in words

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import sanitize_lines, sanitize_races
+from bench import gemm_plants, sanitize_gemm, sanitize_lines, sanitize_races
 from bench.norm_branches import SCOPES, clean_plans
 from bench.norm_plants import EACH_LANE, PLANTS, plans_of
 from bench.sanitize_hazards import Hazard, hazards
@@ -18,6 +18,7 @@ from bench.sanitize_probes import PROBES
 from bench.sanitize_races import (
     EXCUSED,
     EXCUSED_OUTCOME,
+    FLAG,
     ROLES,
     SLOT_READ,
     SLOT_WRITTEN,
@@ -25,7 +26,9 @@ from bench.sanitize_races import (
     SUMS,
     UNTOLD,
 )
+from bench.sanitize_suite import ALL
 from kernels import nvrtc
+from kernels import sources as gemm
 from kernels.norm.compile import compile_key, headers, instantiation, source_hash
 from kernels.norm.plan import NormPlan
 from kernels.norm.ring_launches import NormLaunch
@@ -61,13 +64,14 @@ def test_every_pair_is_read_with_its_launch_and_what_was_not_shown_is_counted() 
 
 
 def test_roles_and_excuses_are_of_what_there_is() -> None:
+    planted = gemm_plants.PLANTS["plain_race"].headers
     for role, file, text in ROLES:
-        assert text in headers()[file], role
+        assert text in {**planted, **headers()}[file], role
     for excuse in EXCUSED:
-        assert excuse.probe in PROBES
-        assert set(excuse.scopes) <= set(SCOPES)
+        assert excuse.probe in {**PROBES, **sanitize_gemm.PROBES}
+        assert set(excuse.scopes) <= {ALL, *SCOPES}
     excusable = {pair for excuse in EXCUSED for pair in excuse.pairs}
-    assert excusable == {SLOT_READ, SLOT_WRITTEN}
+    assert excusable == {SLOT_READ, SLOT_WRITTEN, FLAG}
     assert {plant.pair for plant in PLANTS.values() if plant.tool == "racecheck"} == {
         SLOT_READ,
         SUMS,
@@ -145,7 +149,7 @@ def test_lines_change_no_code() -> None:
 
 # ---- what a record comes to
 
-BETWEEN = {"fill": 0x10, "read": 0x20, "result": 0x30, "sum put": 0x40, "sum taken": 0x50}
+BETWEEN = {role: 16 * i for i, (role, *_) in enumerate(ROLES, 1)}
 
 
 def pair(*roles: str, launch: str = "") -> dict[str, Any]:
@@ -165,11 +169,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
         _name: str, _source: str, text: dict[str, str], _arch: str, offsets: tuple[int, ...]
     ) -> dict[int, tuple[tuple[str, int], ...]]:
         found = {}
-        for role, offset in BETWEEN.items():
-            file, wanted = of[role]
+        for offset in offsets:
+            file, wanted = of[next(role for role, at in BETWEEN.items() if at == offset)]
             lines = text[file].splitlines()
             found[offset] = ((file, 1 + next(i for i, x in enumerate(lines) if wanted in x)),)
-        return {offset: found[offset] for offset in offsets}
+        return found
 
     monkeypatch.setattr(sanitize_races, "frames_of", frames)
 
@@ -263,3 +267,57 @@ def test_a_pair_is_shown_with_lines_and_roles() -> None:
 def test_a_record_of_other_sources_is_not_judged() -> None:
     with pytest.raises(SystemExit, match="source_hash"):
         judge({"source_hash": "0" * 64})
+
+
+# ---- the GEMM's
+
+
+def gemm_record(clean: list[tuple[str, str]], probe: dict[str, Any]) -> dict[str, Any]:
+    """A record of the GEMM's racecheck, whose clean launches have pairs of such roles, judged."""
+    launch = str(sanitize_gemm.split_pairs()[0])
+    pairs = [pair(*roles, launch=launch) for roles in clean]
+    race = {"tool": "racecheck", "scope": ALL, "outcome": "found", "found": True}
+    record = {
+        "source_hash": gemm.source_hash(),
+        "nvrtc": nvrtc.version(),
+        "plants": {
+            "flag_race": race | {"hazards": [pair("flag put", "flag taken")]},
+            "beta_race": race | {"hazards": [pair("brought in", "staged")]},
+        },
+        "probes": {"flag_tells": probe} if probe else {},
+        "clean": {
+            "racecheck": {"outcome": "found" if pairs else "clean", "counts_for": []}
+            | {"hazards": pairs},
+            "memcheck": "not run: the tool missed every plant",
+        },
+    }
+    return sanitize_gemm.judge(record)
+
+
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize(
+    ("probe", "expected"),
+    [
+        ({"outcome": "found", "ended": True}, EXCUSED_OUTCOME),
+        ({"outcome": "found", "ended": False}, "found"),  # a flag was read out of order
+        ({"outcome": "clean", "ended": True}, "found"),
+        ({"outcome": "broken", "ended": False}, "found"),
+        ({}, "found"),
+    ],
+)
+def test_a_race_for_the_flag_is_excused_only_where_the_flag_told_that_there_was_none(
+    probe: dict[str, Any], expected: str
+) -> None:
+    record = gemm_record([("flag put", "flag taken")], probe)
+    assert record["clean"]["racecheck"]["outcome"] == expected
+    assert record["clean"]["racecheck"]["counts_for"] == ["beta_race"]
+    assert record["plants"]["flag_race"]["outcome"] == UNTOLD
+    record = gemm_record([("flag put", "flag taken"), ("staged", "copied out")], probe)
+    assert record["clean"]["racecheck"]["outcome"] == "found"
+
+
+@pytest.mark.usefixtures("told")
+def test_without_pairs_of_clean_launches_every_race_planted_in_the_gemm_counts() -> None:
+    record = gemm_record([], {})
+    assert record["clean"]["racecheck"]["counts_for"] == ["beta_race", "flag_race"]
+    assert record["clean"]["racecheck"]["outcome"] == "clean"

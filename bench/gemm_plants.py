@@ -1,31 +1,20 @@
-"""What of the GEMM is launched under compute-sanitizer: faults planted for each of its tools, and
-clean pairs.
-
-    python -m bench.sanitize_plants NAME                    # one plant
-    python -m bench.sanitize_plants clean SCOPE PART PARTS  # a part of the clean pairs
-
-in this process: what ``bench.gpu_sanitize`` runs under a tool.
-"""
+"""Faults planted in the GEMM's kernels for compute-sanitizer, for each of its tools; and a change
+that is none, by which split-K's flag tells whether it was read in order."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
 
-from bench.branch_pairs import counted, covering, pairs
+from bench import sanitize_races as races
 from bench.branches import Pair
 from bench.patch import Patch
-from bench.sanitize_suite import ALL, Suite, address, allocated, announce
-from kernels.bench import compile_shipped
-from kernels.sources import copy_hash, headers, source_hash
+from bench.sanitize_suite import ALL
+from kernels.sources import headers
 from solver.config import Config
-from solver.device import load_profile
-from solver.families.sm90_gemm import NAME, CompileKey
 from solver.problem import Problem
 
-DRAWN, COVERS, FLOPS_MAX, SMS_MAX = 3000, 3, 1 << 28, 8
+SMS_MAX = 8
 GEMM, COPY = "sm90_gemm", "copy_operands"
 
 SMALL = Config("sm90_gemm", 64, 64, 64, 3)
@@ -40,7 +29,8 @@ class Plant:
     """A fault planted for one tool in one launch, and the kernel it is in.
 
     ``short`` operands (a, b, c) lack their last 64 lines, ``unwritten`` ones were never written;
-    a launch with ``short_scratch`` has half of its workspace and copies.
+    a launch with ``short_scratch`` has half of its workspace and copies. A race is between the
+    accesses of ``raced`` (``bench.sanitize_races``).
     """
 
     tool: str
@@ -53,12 +43,18 @@ class Plant:
     unwritten: str = ""
     short_scratch: bool = False
     patch: Patch | None = None
+    raced: races.Pair = races.NO_PAIR
     scope: str = ALL
 
     @property
     def pair(self) -> Pair:
         """Its problem and configuration on a few SMs."""
         return Pair(self.problem, self.config, SMS_MAX)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What its kernel is made from."""
+        return headers() if self.patch is None else self.patch.applied(headers())
 
 
 _EPILOGUE, _KERNEL = "sm90_gemm_epilogue.cuh", "sm90_gemm.cuh"
@@ -86,12 +82,14 @@ PLANTS = {
         "staging read without the barrier after stmatrix wrote it",
         RAGGED,
         patch=_NO_STORE_BARRIER,
+        raced=races.COPIED_OUT,
     ),
     "staging_race_fp32": Plant(
         "racecheck",
         "staging read without the barrier after plain stores wrote it",
         replace(RAGGED, out_dtype="fp32"),
         patch=_NO_STORE_BARRIER,
+        raced=races.COPIED_OUT,
     ),
     "beta_race": Plant(
         "racecheck",
@@ -104,6 +102,7 @@ PLANTS = {
             "      stage<true>",
             "      stage<true>",
         ),
+        raced=races.BROUGHT_IN,
     ),
     "flag_race": Plant(
         "racecheck",
@@ -115,6 +114,7 @@ PLANTS = {
             "  if (!ptx::load_shared_u32",
             "  if (!ptx::load_shared_u32",
         ),
+        raced=races.FLAG,
     ),
     "plain_race": Plant(
         "racecheck",
@@ -127,6 +127,7 @@ PLANTS = {
             "    plain[threadIdx.x] = plain[(threadIdx.x + 32) % blockDim.x]; }\n"
             "  if (warp < Shape::kMathWarps) {\n",
         ),
+        raced=races.PLAIN,
     ),
     "unwritten_partial": Plant(
         "initcheck",
@@ -169,118 +170,27 @@ PLANTS = {
     ),
 }
 
-
-@cache
-def clean_pairs() -> tuple[Pair, ...]:
-    """Small launches that take every branch of the kernel, COVERS times over."""
-    left = [
-        pair
-        for pair in pairs(DRAWN, 1, load_profile("h200"))
-        if pair.problem.flops <= FLOPS_MAX and pair.sms <= SMS_MAX
-    ]
-    chosen: list[Pair] = []
-    for _ in range(COVERS):
-        chosen += covering(left)
-        left = [pair for pair in left if pair not in chosen]
-    return tuple(chosen)
-
-
-def launch_clean(part: int, parts: int) -> None:
-    """Launch one of so many parts of the clean pairs, each pair with beta 0 and not."""
-    from kernels.compile import compile_kernel
-    from kernels.launch import LoadedKernel
-
-    for pair in clean_pairs()[part::parts]:
-        kernel = LoadedKernel.load(compile_kernel(pair.key))
-        announce(pair)
-        launch(pair, kernel)
-        launch(pair, kernel, beta=-0.5)
-
-
-def launch_plant(name: str) -> None:
-    """Launch one planted fault."""
-    from kernels.compile import build_kernel, compile_kernel
-    from kernels.launch import LoadedKernel
-
-    plant = PLANTS[name]
-    if plant.patch is not None:
-        compiled = build_kernel(plant.pair.key, patched=plant.patch.applied(headers()))
-    else:
-        compiled = compile_kernel(plant.pair.key)
-    launch(
-        plant.pair,
-        LoadedKernel.load(compiled),
-        plant.beta,
-        plant.short,
-        plant.unwritten,
-        plant.short_scratch,
-    )
-
-
-def launch(
-    pair: Pair,
-    kernel: Any,
-    beta: float = 0.0,
-    short: str = "",
-    unwritten: str = "",
-    short_scratch: bool = False,
-) -> None:
-    """One launch on memory of exactly its operands, without any pool; see ``Plant``."""
-    import cupy as cp
-
-    from kernels.launch import GemmLaunch, Workspace
-    from kernels.launch_plan import plan_launch
-
-    alpha = 1.0 if beta == 0 else 0.5
-    cp.cuda.set_allocator(None)  # of the workspace too
-    stream = cp.cuda.get_current_stream()
-    problem = pair.problem
-    plan = plan_launch(problem, pair.config, pair.sms)
-    scratch = plan
-    if short_scratch:
-        box = plan.b.box
-        scratch = replace(
-            plan,
-            workspace_bytes=plan.workspace_bytes // 2,
-            b=replace(plan.b, box=replace(box, rows=box.rows // 2)),
-        )
-    workspace = Workspace(scratch)
-    matrices = {"a": problem.a, "b": problem.b, "c": problem.c}
-    memory = allocated(
-        (
-            replace(matrix, lines=matrix.lines - (64 if name in short else 0)),
-            name not in unwritten and (name != "c" or beta != 0),
-        )
-        for name, matrix in matrices.items()
-    )
-    a, b, c = map(address, memory, matrices.values())
-    GemmLaunch(plan, kernel, a, b, c, workspace, alpha=alpha, beta=beta).launch(stream)
-    stream.synchronize()
-
-
-def _keys() -> list[CompileKey]:
-    return sorted({pair.key for pair in [*clean_pairs(), *(p.pair for p in PLANTS.values())]})
-
-
-def _taken() -> tuple[int, dict[str, int]]:
-    return 2 * len(clean_pairs()), counted(clean_pairs())
-
-
-SUITE = Suite(
-    family=NAME,
-    kernels=(GEMM, COPY),
-    module="bench.sanitize_plants",
-    plants=PLANTS,
-    plant_timeout_s=60,
-    parts={ALL: 4},
-    hashes=lambda: {"source_hash": source_hash(), "copy_hash": copy_hash()},
-    keys=_keys,
-    build=compile_shipped,
-    taken=_taken,
+_PUT = "    ptx::store_shared(memory.flag(), static_cast<u32>(is_last));\n"
+_TAKEN = "  if (!ptx::load_shared_u32(memory.flag())) return false;\n"
+_UNIT = "static_cast<u32>(unit.tile) * args.split_k + unit.split"
+FLAG_TELLS = (
+    Patch(
+        _EPILOGUE,
+        _PUT,
+        f"    ptx::store_shared(memory.flag(), 2 * (1 + {_UNIT}) + static_cast<u32>(is_last));\n",
+    ),
+    Patch(
+        _EPILOGUE,
+        _TAKEN,
+        "  { const u32 told = ptx::load_shared_u32(memory.flag());\n"
+        f"    if (told / 2 != 1 + {_UNIT}) __trap();\n"
+        "    if (told % 2 == 0) return false; }\n",
+    ),
 )
+"""Split-K's flag names the unit that it is of, and a launch ends in a trap where a thread reads
+another unit's: what it would read were it read before it is written, or after it is again."""
 
-if __name__ == "__main__":
-    if sys.argv[1] == "clean":
-        launch_clean(*map(int, sys.argv[3:]))
-    else:
-        launch_plant(sys.argv[1])
+
+def flag_tells() -> Mapping[str, str]:
+    """Headers with FLAG_TELLS."""
+    return FLAG_TELLS[1].applied(FLAG_TELLS[0].applied(headers()))
