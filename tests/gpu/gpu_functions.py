@@ -26,8 +26,8 @@ def spin_for_ever(config: Config) -> None:
     kernel = LoadedKernel.load(compile_never_ends(key))
     plan = plan_launch(problem, config, current.sms)
     operands = current.operand_sets(problem, 1)[0]
-    addresses = (x.address for x in (operands.a, operands.b, operands.c))
-    GemmLaunch(plan, kernel, *addresses, Workspace(plan)).launch(current.stream)
+    a, b, c = (x.address for x in (operands.a, operands.b, operands.c))
+    GemmLaunch(plan, kernel, a, b, c, Workspace(plan)).launch(current.stream)
     current.stream.synchronize()
 
 

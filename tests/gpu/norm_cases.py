@@ -73,7 +73,7 @@ def every_activation(dtype: str, device: DeviceProfile) -> Iterator[Case]:
 def protocol_cases(device: DeviceProfile) -> list[Case]:
     """Every way that warps hand chunks over, once each: roles, groups, teams, copies, barriers,
     depth, hold, stores, rounds and register split, with rows that leave groups and teams idle."""
-    cases = {}
+    cases: dict[Any, Case] = {}
     for problem in (
         NormProblem(997, 1024, "fp32", "layer", "poly", 8),
         NormProblem(301, 8192, "bf16", "rms", "silu"),
@@ -88,7 +88,7 @@ def protocol_cases(device: DeviceProfile) -> list[Case]:
 def space_cases(device: DeviceProfile, count: int) -> list[Case]:
     """Problems and configurations drawn from everything that is legal."""
     draw = random.Random("norm space")
-    cases = []
+    cases: list[Case] = []
     while len(cases) < count:
         width = draw.choice((64, 128, 264, 1024, 2048, 4096, 4104, 8192, 12288, 32768))
         dtype = draw.choice(list(ELEMENT_BYTES))

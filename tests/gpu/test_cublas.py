@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gpu_functions as functions
 import pytest
 
 from kernels.numerics import REL_ERROR_LIMIT
 from kernels.process import OutcomeKind, Worker
 from solver.problem import LAYOUTS, Problem
+from tests.gpu import gpu_functions as functions
 
 START_S = 120.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gemm_functions as functions
 import pytest
 
 from bench.gemm_work import at_once, beside_torch, has_torch, overhead
 from kernels.process import OutcomeKind, Worker
+from tests.gpu import gemm_functions as functions
 
 START_S = 180.0
 LIBRARIES = ("cupy", "torch")

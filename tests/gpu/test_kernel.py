@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-import gpu_functions as functions
 import numpy as np
 import pytest
 from rich.console import Console
@@ -22,6 +21,7 @@ from kernels.worker import Task, TaskResult, run_task
 from solver.config import Config
 from solver.device import load_profile
 from solver.problem import LAYOUTS, Problem
+from tests.gpu import gpu_functions as functions
 
 DEADLINE_S = 60.0
 START_S = 120.0  # the first use compiles CuPy's element-wise kernels

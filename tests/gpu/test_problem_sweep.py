@@ -20,7 +20,9 @@ SWEEP = ProblemSweep(
 
 def test_a_sweep_of_two_problems_is_measured_once(worker: Worker) -> None:
     gpu, device = require_gpu()
-    kept, told, launched = Kept(), [], []
+    kept = Kept()
+    told: list[tuple[Any, ...]] = []
+    launched: list[Any] = []
 
     def tell(*words: Any) -> None:
         told.append(words)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gpu_functions as functions
 import numpy as np
 import pytest
 
 from kernels.process import OutcomeKind, Worker
+from tests.gpu import gpu_functions as functions
 
 START_S = 120.0
 SCALARS = ((1.0, 0.0), (1.0, 1.0), (-2.0, 0.5), (0.0, 0.0), (0.0, 0.5), (0.0, 1.0))

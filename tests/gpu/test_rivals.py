@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_a_large_product_is_held_at_its_own_clock(worker: Worker, device: str) -
 
 
 def test_the_ceilings_are_those_of_a_hopper(worker: Worker) -> None:
-    found = {}
+    found: dict[str, Any] = {}
     for step in (copy_bandwidth, read_bandwidth, tensor_peak, tensor_held):
         outcome = worker.call(step, (), START_S)
         assert outcome.kind is OutcomeKind.OK, outcome

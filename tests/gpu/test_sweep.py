@@ -42,5 +42,6 @@ def test_a_row_takes_the_time_of_a_sample(
         figures, sample = told[index], outcome.value
         assert figures.reason is None
         assert figures.median_us == pytest.approx(sample.median_us, rel=0.25)
+        assert figures.median_us is not None
         assert figures.median_us <= (figures.p95_us or 0.0)
         assert figures.sm_clock_mhz

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_functions import check_traced
 
 from kernels.launch_plan import plan_launch
 from kernels.launch_units import work_of
@@ -18,6 +17,7 @@ from kernels.trace_records import STEP_ROOM, read_cta
 from kernels.verify import VerificationRequest, verify
 from solver.config import Config
 from solver.problem import Problem
+from tests.gpu.gpu_functions import check_traced
 
 DEADLINE_S = 240.0
 SQUARE = Problem(1024, 1024, 2048)

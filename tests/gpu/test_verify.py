@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import gpu_functions as functions
-
 from kernels.process import OutcomeKind, Worker, run_in_process
 from kernels.protocol import BENCH
 from kernels.verify import Reason, VerificationRequest, failure_of, verify
 from solver.config import Config
 from solver.problem import Problem
+from tests.gpu import gpu_functions as functions
 
 SMALL = Config("sm90_gemm", 64, 64, 64, 3)
 CONFIG = Config("sm90_gemm", 128, 128, 64, 4, mma_in_flight=1, math_warpgroups=1)
