@@ -85,7 +85,8 @@ class GpuQueue:
         """Cancel a job; the process of one that runs is killed. Raises NotFound, AlreadyEnded."""
         shared = self._shared
         with shared.ending:
-            if self._store.get(job_id, owner, kind).id in shared.learnt.values():
+            job = self._store.get(job_id, owner, kind)
+            if job.ended is None and job.id in shared.learnt.values():
                 raise AlreadyEnded(f"{kind or 'job'} {job_id} has ended: that is being recorded")
             job = self._store.cancel(job_id, owner, kind)
         with shared.lock:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kernels.host import HostGpu, host_gpus
+from kernels.errors import GpuAbsent
+from kernels.host import HostGpu, host_gpus, why_absent
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,22 @@ class Gpus:
 
     def require(self, require: Callable[[str | None], Found]) -> Found:
         """What ``require`` says of a GPU that is there now, the first one's; without any, of
-        None."""
+        None. Raises GpuAbsent where there are others alone, on which no job runs."""
         there = (self.find(place) for place in range(len(self)))
         gpu = next((gpu for gpu in there if gpu is not None), None)
+        if gpu is None and self._look():
+            raise GpuAbsent(self.why_absent())
         return require(None if gpu is None else gpu.uuid)
+
+    def why_absent(self) -> str:
+        """What is missing where no GPU that jobs run on is there."""
+        if not self._look():
+            return why_absent()
+        numbers = ", ".join(map(str, self._numbers))
+        return (
+            f"no GPU that jobs run on: GPU {numbers} of the visible ones, counted from 0, is not "
+            "there; others are (WARPWRIGHT_GPUS chooses)"
+        )
 
     def _look(self) -> tuple[HostGpu, ...]:
         with self._lock:

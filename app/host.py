@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.host import HostGpu, host_gpu, match_profile, why_absent
+from kernels.host import HostGpu, host_gpu, match_profile
 from solver.device import families_of
 from solver.errors import InvalidProblem
 from solver.families.registry import family_of
@@ -48,7 +49,7 @@ def host_of(gpu: HostGpu | None) -> Host:
     return Host(gpu, match_profile(gpu) if gpu else None)
 
 
-def log_host(host: Host, count: int = 1) -> None:
+def log_host(host: Host, count: int, why_absent: Callable[[], str]) -> None:
     """Say in the log which GPU there is, how many jobs run on, or what is missing."""
     if host.gpu is None:
         log.warning("%s: questions are answered, verifications are refused", why_absent())

@@ -65,6 +65,9 @@ class _Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._phase = _Phase.NOTHING
         self._head_bytes = 0
+        self._arrived_bytes = 0
+        """What a head that ends with the bytes in hand can have at most."""
+        self._large = False
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
@@ -85,14 +88,14 @@ class _Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._arrived_bytes = self._head_bytes + len(data)
         if self._phase is not _Phase.BODY:
             self._head_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             self._watch_writing()
         elif self._phase is not _Phase.BODY and self._head_bytes > HEAD_BYTES_MAX:
-            words = f"The request's headers must be at most {HEAD_BYTES_MAX} bytes."
-            self._refuse(Drop.LARGE_HEAD, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, words)
+            self._refuse_head()
         else:
             self._watch_reading()
 
@@ -113,12 +116,21 @@ class _Protocol(HttpToolsProtocol):
         self._phase = _Phase.HEAD
 
     def on_headers_complete(self) -> None:
+        if self._arrived_bytes > HEAD_BYTES_MAX and self._whole_head_bytes() > HEAD_BYTES_MAX:
+            self._large = True
+            raise ValueError("the head is too large")  # the parser's error, answered below
         super().on_headers_complete()
         self._enter(_Phase.BODY)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._enter(_Phase.NOTHING)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._large:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
 
     # Of the answer
 
@@ -143,6 +155,10 @@ class _Protocol(HttpToolsProtocol):
         self._phase = phase
         self._head_bytes = 0
         self._stop_reading_timer()
+
+    def _whole_head_bytes(self) -> int:
+        """The line's address and the headers, each with what stands around it."""
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _stop_reading_timer(self) -> None:
         if self._reading is not None:
@@ -178,6 +194,10 @@ class _Protocol(HttpToolsProtocol):
             type(self).on_drop(slow)
             self.transport.close()
             self._watch_writing()
+
+    def _refuse_head(self) -> None:
+        words = f"The request's headers must be at most {HEAD_BYTES_MAX} bytes."
+        self._refuse(Drop.LARGE_HEAD, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, words)
 
     def _refuse(self, reason: Drop, status: HTTPStatus, words: str) -> None:
         """Say in plain text why, and close; no route was found, so that it is nobody's answer."""

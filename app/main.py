@@ -98,7 +98,7 @@ def create_app(
         )
         gpus = await asyncio.to_thread(Gpus, settings.gpus)
         host = host_of(gpus.first)
-        log_host(host, len(gpus))
+        log_host(host, len(gpus), gpus.why_absent)
         learning = Learning(
             MeasurementStore(database), await asyncio.to_thread(conditions_of, host)
         )

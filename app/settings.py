@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from app.schemas.faults import shown
+from app.schemas.faults import limit_words, shown
 from app.store.urls import database_url, default_url, shown_url
 from kernels.cache import default_folder
 from solver.device import profiles_folder
@@ -20,6 +21,8 @@ from solver.errors import InvalidInput
 PREFIX = "WARPWRIGHT_"
 CLIENTS = ("API_KEY",)
 """Names of what commands that call a service read, and no service does."""
+
+HOST_NAME = re.compile("[a-z0-9._-]+")
 
 ELSEWHERE: Mapping[str, Callable[[], Any]] = {
     "CACHE": default_folder,
@@ -127,19 +130,28 @@ class Settings(BaseModel):
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod
-    def _split(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return tuple(part.strip().lower() for part in value.split(",") if part.strip())
-        return value
+    def _hosts(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = tuple(part.strip("[]").lower() for part in _parts(value))
+        if not all(HOST_NAME.fullmatch(part) or _is_address(part) for part in parts):
+            raise PydanticCustomError(
+                "allowed_hosts",
+                "must be names or addresses with commas, without scheme, port or *, as "
+                "gpu.example,10.0.0.7",
+            )
+        return parts
 
     @field_validator("gpus", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        parts = [part.strip() for part in value.split(",") if part.strip()]
+        parts = _parts(value)
         if not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
-            raise PydanticCustomError("gpus", "must be whole numbers with commas, as 0,1")
+            raise PydanticCustomError(
+                "gpus", "must be whole numbers between 0 and 999 with commas, as 0,1"
+            )
         if len(set(map(int, parts))) < len(parts):
             raise PydanticCustomError("gpus", "must name no GPU twice")
         return tuple(map(int, parts))
@@ -198,6 +210,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _parts(value: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
 def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
     """Settings from the environment, with ``overrides`` (None: not given) on top.
 
@@ -215,7 +240,9 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+        message: str = first["msg"]
+        if first["type"] != field:  # not one of our own
+            message = f"must be {limit_words(Settings.model_json_schema()['properties'][field])}"
         if field != "database":  # may hold a password
             message += f", got {shown(first['input'])}"
         raise InvalidInput(

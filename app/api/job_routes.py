@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api.access import needs
 from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
+from app.api.parameters import documented, query_of
 from app.api.request_headers import LAST_EVENT_ID, LastEventDep, header_parameter
 from app.api.responses import json_response
 from app.keys import Scope
@@ -49,11 +50,14 @@ def add_job_routes(router: APIRouter, kind: JobKind) -> None:
         "",
         response_model=kind.page,
         responses=problems(INVALID, UNAVAILABLE),
+        openapi_extra=documented(JobPageQuery),
         summary=f"{kind.plural.capitalize()}, the newest first",
     )
     @needs(kind.scope)
     def page(
-        query: Annotated[JobPageQuery, Query()], services: ServicesDep, caller: CallerDep
+        query: Annotated[JobPageQuery, query_of(JobPageQuery)],
+        services: ServicesDep,
+        caller: CallerDep,
     ) -> Response:
         """`next` is the `after` of the page that follows. Only your own are listed, unless you have
         the scope `admin`."""

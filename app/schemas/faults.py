@@ -106,6 +106,8 @@ def limit_words(schema: Schema) -> str:
         least, most = schema.get("minLength"), schema["maxLength"]
         length = f"at most {most}" if least is None else f"{least} to {most}"
         words += f" of {most if least == most else length} characters"
+    elif schema.get("minLength") == 1:
+        words += " that is not empty"
     return words + _range(schema)
 
 
@@ -123,13 +125,16 @@ def _options(schema: Schema) -> str:
 
 
 def _range(schema: Schema) -> str:
-    if "minimum" not in schema:
+    if "maximum" not in schema:
         return ""
-    low, high = (
-        f"{end:g}" if isinstance(end, float) else str(end)
-        for end in (schema["minimum"], schema["maximum"])
-    )
-    return f" between {low} and {high}"
+    high = _figure(schema["maximum"])
+    if "exclusiveMinimum" in schema:
+        return f" above {_figure(schema['exclusiveMinimum'])} and at most {high}"
+    return f" between {_figure(schema['minimum'])} and {high}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _resolved(node: Schema, whole: Schema) -> Schema:

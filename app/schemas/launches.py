@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 
 from app.schemas.parts import Shape
+from app.schemas.questions import Request
 from app.store.launches import LaunchFilter
 
 PAGE_MAX = 200
@@ -29,20 +30,20 @@ def _in_utc(value: datetime) -> datetime:
         raise ValueError("must lie in the years 1 to 9999 of UTC") from None
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_written), AfterValidator(_in_utc)]
+Moment = Annotated[AwareDatetime, Strict(False), BeforeValidator(_written), AfterValidator(_in_utc)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class LaunchQuery(BaseModel):
+class LaunchQuery(Request):
     """Which launches; without any of these the latest."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     key_id: str | None = Field(
         None, max_length=16, description="of this key's requests; empty for those without one"
     )
     job_id: Name | None = Field(None, description="of this job")
-    outcome: Name | None = Field(None, description="that ended so, as `passed`")
+    outcome: Literal["passed", "failed", "cancelled", "lost", "interrupted"] | None = Field(
+        None, description="that ended so"
+    )
     since: Moment | None = Field(None, description="that ended at this moment or later")
     until: Moment | None = Field(None, description="that ended before this moment")
     before: int | None = Field(

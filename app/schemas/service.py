@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from app.schemas.norm_answers import NormProblemShape
 from app.schemas.norm_questions import NormConfigRequest
 from app.schemas.parts import ProblemShape, Shape
-from app.schemas.questions import ConfigRequest
+from app.schemas.questions import ConfigRequest, Request
 from app.store.jobs import PAGE_MAX
 
 Status = Literal["queued", "running", "passed", "failed", "cancelled"]
@@ -33,6 +33,7 @@ class JobShape(Shape):
         description="`X-Request-ID` of the request that handed it in, which the lines of its runs "
         "in the log have too; null of a job of an earlier version"
     )
+    gpu: str | None = Field(description="UUID of the GPU of its last run; null while it waits")
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -87,10 +88,8 @@ class VerificationPage(Shape):
     next: int | None = Field(description="`after` of the next page; null at the end")
 
 
-class JobPageQuery(BaseModel):
+class JobPageQuery(Request):
     """Which jobs, and where to go on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     status: Status | None = Field(None, description="only those that stand so")
     limit: int = Field(20, ge=1, le=PAGE_MAX, description="how many at most")

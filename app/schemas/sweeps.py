@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import ConfigDict, FailFast, Field
 
 from app.schemas.limits import between, up_to
 from app.schemas.parts import ProblemShape, Shape
@@ -105,10 +105,8 @@ class SweepPage(Shape):
     next: int | None = Field(description="`after` of the next page; null at the end")
 
 
-class RowsQuery(BaseModel):
+class RowsQuery(Request):
     """Which rows."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: int = Field(100, ge=1, le=ROWS_PAGE_MAX, description="how many at most")
     after: int | None = Field(

@@ -58,6 +58,7 @@ class Job:
             "attempts": self.attempts,
             "cancel_requested": self.cancel_requested,
             "request_id": self.request_id,
+            "gpu": self.gpu,
             **(self.request if isinstance(self.request, dict) else {}),
             "created_at": written(self.created_at),
             "started_at": written(self.started_at),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import and_, delete, func, select
+from sqlalchemy import RowMapping, and_, delete, func, select
 
 from app.store.database import Database
 from app.store.job import now
@@ -55,9 +53,10 @@ def prune(database: Database, kept: int, *, limit: int = PRUNED_AT_ONCE) -> int:
 
 def page(
     database: Database, wanted: LaunchFilter, *, limit: int, before: int | None = None
-) -> list[Mapping[str, Any]]:
-    """At most ``limit`` launches, the latest first, of those with a number below ``before``."""
-    query = select(launches).order_by(launches.c.number.desc()).limit(limit)
+) -> tuple[list[RowMapping], int | None]:
+    """At most ``limit`` launches, the latest first, of those with a number below ``before``, and
+    from where to go on: None at the end."""
+    query = select(launches).order_by(launches.c.number.desc()).limit(limit + 1)
     for name in ("key_id", "job_id", "outcome"):
         value = getattr(wanted, name)
         if value is not None:
@@ -69,4 +68,5 @@ def page(
     if before is not None:
         query = query.where(launches.c.number < before)
     with database.read() as connection:
-        return [dict(row._mapping) for row in connection.execute(query)]
+        found = connection.execute(query).mappings().all()
+    return list(found[:limit]), found[limit - 1]["number"] if len(found) > limit else None

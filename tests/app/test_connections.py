@@ -16,7 +16,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.event_streams import EventStreams
-from app.http_protocol import SEND_BUFFER_BYTES, bound_kernel
+from app.http_protocol import HEAD_BYTES_MAX, SEND_BUFFER_BYTES, bound_kernel
 from app.metrics import Drop
 from app.store.job import JobEvent
 from tests.app.conftest import application
@@ -221,6 +221,28 @@ def test_headers_without_measure_are_refused(live: Live) -> None:
         asked.close()
         join()
     assert told.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+
+
+@pytest.mark.parametrize("before", [b"", GET + b"\r\n"], ids=["first", "behind another"])
+def test_headers_over_the_limit_are_refused_though_they_come_at_once(
+    live: Live, before: bytes
+) -> None:
+    refused = live.dropped(Drop.LARGE_HEAD)
+    with closing(live.open()) as asked:
+        asked.sendall(before + GET + b"x: " + b"y" * (HEAD_BYTES_MAX + 1) + b"\r\n\r\n")
+        told = all_of(asked)
+    assert before or told.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert told.count(b"HTTP/1.1 200") <= (1 if before else 0)
+    assert live.dropped(Drop.LARGE_HEAD) == refused + 1
+
+
+def test_headers_within_the_limit_are_answered_whatever_body_comes_with_them(live: Live) -> None:
+    body = b'{"m": 0, "n": 1, "k": 1' + b" " * 60_000 + b"}"
+    head = b"POST /v1/optimize HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head += b"connection: close\r\ncontent-length: %d\r\nx: " % len(body)
+    with closing(live.open()) as asked:
+        asked.sendall(head + b"y" * 60_000 + b"\r\n\r\n" + body)
+        assert all_of(asked).startswith(b"HTTP/1.1 422 ")
 
 
 def batch(problems: int) -> bytes:

@@ -73,6 +73,23 @@ def test_one_that_is_not_there_is_waited_for(
     assert uuids(gpus) == ["GPU-0", "GPU-1"]
 
 
+def test_where_none_that_jobs_run_on_is_there_no_other_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A job would wait for as long as the chosen one stays away."""
+    host_has(monkeypatch, *FOUR[:2])
+    never = Gpus((5,))
+    lost = Gpus((1,))
+    host_has(monkeypatch, FOUR[0])
+    for gpus, number in ((never, 5), (lost, 1)):
+        assert uuids(gpus) == [None]
+        with pytest.raises(GpuAbsent, match=f"GPU {number} of the visible ones.*WARPWRIGHT_GPUS"):
+            gpus.require(require_gpu)
+        assert f"GPU {number}" in gpus.why_absent()
+    host_has(monkeypatch)
+    assert "WARPWRIGHT_GPUS" not in lost.why_absent()
+
+
 def test_gpus_of_another_model_are_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -116,6 +116,15 @@ def test_a_key_is_held_to_its_requests_per_minute(client: TestClient) -> None:
     assert "ratelimit" not in client.get("/v1/devices", headers=unlimited).headers
 
 
+def test_a_batch_counts_as_many_requests_as_it_has_problems(client: TestClient) -> None:
+    _, headers = new_key(client, Scope.OPTIMIZE, requests_per_minute=60)
+    batch = {"problems": [{"m": 0, "n": 1, "k": 1}] * 100}
+    assert client.post("/v1/optimize/batch", json=batch, headers=headers).status_code == 200
+    refused = client.get("/v1/devices", headers=headers)
+    assert refused.status_code == 429
+    assert 39 <= int(refused.headers["retry-after"]) <= 41
+
+
 def test_requests_without_the_scope_count_too(client: TestClient) -> None:
     _, headers = new_key(client, Scope.VERIFY, requests_per_minute=2)
     statuses = [client.get("/v1/devices", headers=headers).status_code for _ in range(3)]
@@ -187,6 +196,8 @@ def test_the_audit_has_pages_and_filters() -> None:
         last = ask(limit=2, before=second["next"])
         assert [line["number"] for line in last["launches"]] == [1]
         assert last["next"] is None
+        whole = ask(limit=5)
+        assert (len(whole["launches"]), whole["next"]) == (5, None)
         assert {line["key_id"] for line in ask(key_id="b")["launches"]} == {"b"}
         since, until = NOON + timedelta(hours=1), NOON + timedelta(hours=3)
         chosen = ask(since=since.isoformat(), until=until.isoformat())["launches"]
@@ -204,6 +215,7 @@ def test_the_audit_has_pages_and_filters() -> None:
         ({"since": "0001-01-01T00:00:00+23:59"}, "since", "a moment with its time zone"),
         ({"until": "9999-12-31T23:59:59-23:59"}, "until", "a moment with its time zone"),
         ({"order": "up"}, "order", "is no field of this request"),
+        ({"outcome": "past"}, "outcome", "one of passed, failed, cancelled, lost, interrupted"),
         ({"job_id": "x" * 65}, "job_id", "1 to 64 characters"),
         ({"job_id": ""}, "job_id", "1 to 64 characters"),
         ({"key_id": "x" * 17}, "key_id", "at most 16 characters"),

@@ -43,6 +43,38 @@ def test_a_wrong_value_names_its_variable(name: str, value: str) -> None:
     assert caught.value.field == name
 
 
+NUMBERS = {
+    name: schema
+    for name, schema in Settings.model_json_schema()["properties"].items()
+    if schema["type"] in ("integer", "number")
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_breaks_its_limits_is_told_them(name: str) -> None:
+    schema, variable = NUMBERS[name], f"WARPWRIGHT_{name.upper()}"
+    low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema["maximum"]
+    kind = "an integer" if schema["type"] == "integer" else "a number"
+    for given in (str(low - 1), str(high + 1), "many", ""):
+        with pytest.raises(InvalidInput, match=rf" {low:.0f} and .*{high:.0f}, ") as caught:
+            load_settings({variable: given})
+        assert caught.value.field == variable
+        assert caught.value.message.startswith(f"must be {kind} ")
+        assert caught.value.message.endswith(f", got {given!r}")
+
+
+@pytest.mark.parametrize("value", ["http://gpu.example", "gpu.example:8000", "*.example", "a b"])
+def test_a_host_that_no_request_can_name_is_refused(value: str) -> None:
+    with pytest.raises(InvalidInput, match="without scheme, port") as caught:
+        load_settings({"WARPWRIGHT_ALLOWED_HOSTS": f"gpu.example,{value}"})
+    assert caught.value.field == "WARPWRIGHT_ALLOWED_HOSTS"
+
+
+def test_hosts_may_be_addresses() -> None:
+    settings = load_settings({"WARPWRIGHT_ALLOWED_HOSTS": "10.0.0.7, [FD00::1], fd00::2"})
+    assert settings.allowed_hosts == ("10.0.0.7", "fd00::1", "fd00::2")
+
+
 CHOICES = {
     name: get_args(field.annotation)
     for name, field in Settings.model_fields.items()

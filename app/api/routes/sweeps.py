@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.access import needs
@@ -12,6 +12,7 @@ from app.api.bodies import ParsedRoute
 from app.api.deps import CallerDep, ServicesDep
 from app.api.documents import problems
 from app.api.job_routes import JobKind, add_job_routes
+from app.api.parameters import documented, query_of
 from app.api.responses import json_response
 from app.api.submission import SubmissionDep, submitting
 from app.host import check_memory
@@ -87,12 +88,13 @@ def _check_memory(sweep: ProblemSweep, gpu: HostGpu) -> None:
     "/{sweep_id}/rows",
     response_model=SweptRows,
     responses=problems(NOT_FOUND, INVALID, UNAVAILABLE),
+    openapi_extra=documented(RowsQuery),
     summary="What a sweep measured",
 )
 @needs(Scope.VERIFY)
 def rows(
     sweep_id: str,
-    query: Annotated[RowsQuery, Query()],
+    query: Annotated[RowsQuery, query_of(RowsQuery)],
     services: ServicesDep,
     caller: CallerDep,
 ) -> Response:

@@ -267,6 +267,8 @@ def test_what_is_cancelled_as_its_run_ends_teaches_nothing_or_has_ended(
         assert ended.status == "passed"
         assert answers == [f"job {job.id} has ended: that is being recorded"]
         assert set(taught) == {job.id}
+    with pytest.raises(AlreadyEnded, match=f"has ended: {ended.status}$"):
+        queue.cancel(job.id)
     assert bench.ended(bench.submit()).status == "passed"
 
 

@@ -193,7 +193,7 @@ def test_jobs_and_launches_of_an_earlier_version_are_read(database_url: str) -> 
         job = store.get("1" * 32)
         assert (job.status, job.request_id, job.to_dict()["request_id"]) == ("queued", None, None)
         assert [event.name for event in store.events(job.id)] == ["status"]
-        (launch,) = page(database, LaunchFilter(), limit=5)
+        (launch,), _ = page(database, LaunchFilter(), limit=5)
         assert (launch["gpu_seconds"], launch["request_id"], launch["kernels"]) == (1.5, None, None)
         taken = store.claim("GPU-0")
         assert taken is not None
