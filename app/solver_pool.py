@@ -8,6 +8,7 @@ process died is tried once more.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import logging
 import threading
@@ -256,8 +257,9 @@ class SolverPool:
     async def _call(
         self, slot: _Slot, function: Callable[..., Any], arguments: tuple[Any, ...], limit_s: float
     ) -> Any:
+        request = contextvars.copy_context()  # whose id what the process logs has
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, slot.worker.call, function, arguments, limit_s
+            self._threads, request.run, slot.worker.call, function, arguments, limit_s
         )
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

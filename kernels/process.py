@@ -5,12 +5,14 @@ it reaches the caller's process, which never touches CUDA.
 
 Such a process is deaf to SIGINT and SIGTERM, which a terminal, or a service manager that stops a
 service, sends to every process of the group: the caller decides when it ends. Where the caller has
-gone, killed perhaps, it leaves by itself.
+gone, killed perhaps, it leaves by itself. What it logs is logged by the caller, whose log has one
+form.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import multiprocessing
 import os
 import signal
@@ -35,6 +37,7 @@ PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that are the caller's to act on, whoever else gets them."""
 
 LAUNCH = "launch"
+LOG = "log"
 
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -102,10 +105,30 @@ def launching(kernel_id: str) -> None:
         _tell_launch(kernel_id)
 
 
+class _CallersLog(logging.Handler):
+    """Has the caller log what is logged here, from its next call on."""
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a line, its traceback included."""
+        with suppress(OSError):  # the caller has gone
+            self._send((LOG, (record.name, record.levelno, self.format(record))))
+
+
 def _serve(connection: Connection, parent: int, variables: Mapping[str, str]) -> None:
-    """The child's main loop: calls in, reports and results out, until the pipe closes."""
+    """The child's main loop: calls in, reports, logs and results out, until the pipe closes."""
     global _tell, _tell_launch
-    _tell_launch = lambda kernel_id: connection.send((LAUNCH, kernel_id))  # noqa: E731
+    sending = threading.Lock()
+
+    def send(message: tuple[str, Any]) -> None:
+        with sending:  # any thread may log
+            connection.send(message)
+
+    logging.getLogger().addHandler(_CallersLog(send))
+    _tell_launch = lambda kernel_id: send((LAUNCH, kernel_id))  # noqa: E731
     os.environ.update(variables)  # before anything that reads them is imported
     sys.stdout.flush()
     os.dup2(2, 1)  # standard output belongs to the parent's answer
@@ -117,16 +140,16 @@ def _serve(connection: Connection, parent: int, variables: Mapping[str, str]) ->
             function, arguments, listens = connection.recv()
         except (EOFError, OSError):
             return
-        _tell = (lambda facts: connection.send(("report", facts))) if listens else None
+        _tell = (lambda facts: send(("report", facts))) if listens else None
         try:
             answer = ("ok", function(*arguments))
         except Exception as error:
             answer = ("error", (type(error).__name__, str(error), traceback.format_exc()))
         try:
-            connection.send(answer)
+            send(answer)
         except Exception as error:  # a result that can't be pickled
             text = f"the result can't be sent back: {error}"
-            connection.send(("error", (type(error).__name__, text, traceback.format_exc())))
+            send(("error", (type(error).__name__, text, traceback.format_exc())))
 
 
 def _nothing() -> None:
@@ -233,6 +256,10 @@ class Worker:
                 if status == LAUNCH:
                     if self.on_launch is not None:
                         self.on_launch(payload)
+                    continue
+                if status == LOG:
+                    name, level, text = payload
+                    logging.getLogger(name).log(level, "%s", text)
                     continue
                 if status != "report":
                     break

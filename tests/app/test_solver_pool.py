@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from app.errors import Busy, DeadlinePassed, SolverLost
+from app.logs import REQUEST_ID, add_context
 from app.solver_pool import SolverPool
 from kernels.process import Worker
 from solver.errors import IllegalConfig, InvalidInput
@@ -54,6 +56,10 @@ def die_once(flag: str) -> str:
     return "answered"
 
 
+def complain(words: str) -> None:
+    logging.getLogger("solver").warning(words)
+
+
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
@@ -82,6 +88,27 @@ def test_a_task_runs_in_another_process() -> None:
         assert (await pool.ask(process)).value != os.getpid()
 
     run(body)
+
+
+def test_what_a_process_logs_has_the_id_of_the_request_it_works_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.handler.addFilter(add_context)
+
+    async def ask(pool: SolverPool, name: str) -> None:
+        REQUEST_ID.set(name)
+        await pool.ask(complain, name)
+
+    async def body(pool: SolverPool) -> None:
+        await asyncio.gather(*(asyncio.create_task(ask(pool, name)) for name in ("one", "two")))
+
+    try:
+        run(body)
+    finally:
+        caplog.handler.removeFilter(add_context)
+    said = [vars(record) for record in caplog.records if record.name == "solver"]
+    assert sorted(line["message"] for line in said) == ["one", "two"]
+    assert all(line["request_id"] == line["message"] for line in said)
 
 
 def test_a_users_mistake_comes_back_as_it_was_raised() -> None:

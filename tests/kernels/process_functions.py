@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
 from kernels.process import launching, report
+
+log = logging.getLogger(__name__)
 
 
 def add(a: int, b: int) -> int:
@@ -22,6 +26,26 @@ def process_id() -> int:
 
 def variable(name: str) -> str | None:
     return os.environ.get(name)
+
+
+def complain(words: str, times: int) -> None:
+    """Logs from several threads, and what breaks with its traceback."""
+
+    def some() -> None:
+        for _ in range(times):
+            log.warning("%s", words)
+
+    threads = [threading.Thread(target=some) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(times):
+        report("complaining", number=number)
+    for thread in threads:
+        thread.join()
+    try:
+        raise ZeroDivisionError("a defect")
+    except ZeroDivisionError:
+        log.exception("it broke")
 
 
 def hang() -> None:

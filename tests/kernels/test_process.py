@@ -50,6 +50,23 @@ def test_what_is_sent_to_the_whole_group_does_not_end_a_process(
     assert signal.pthread_sigmask(signal.SIG_BLOCK, set()) == before
 
 
+def test_what_a_process_logs_is_logged_by_its_caller_whole(
+    worker: Worker, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[int] = []
+    outcome = worker.call(
+        functions.complain, ("x" * 500, 50), DEADLINE_S, lambda facts: told.append(facts["number"])
+    )
+    assert outcome.kind is OutcomeKind.OK
+    assert told == list(range(50))
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:-1] == ["x" * 500] * 200
+    assert lines[-1].startswith("it broke\nTraceback")
+    assert lines[-1].endswith("ZeroDivisionError: a defect")
+    assert {record.name for record in caplog.records} == {functions.__name__}
+    assert "xxx" not in capfd.readouterr().err
+
+
 def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)

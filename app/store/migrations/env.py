@@ -1,6 +1,8 @@
 """Runs migrations on the connection that ``app.store.database.migrate`` hands over.
 
-To write one after a change of the tables, with `python -m app.store.revise "words"`.
+To write one after a change of the tables, with `python -m app.store.revise "words"`. They go one
+way: on SQLite, taking a column off copies its table and drops the old one, and with it the rows
+that belong to that one's.
 """
 
 from __future__ import annotations
