@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.cache import default_cache
+from kernels.errors import CacheUnwritable
 from kernels.host import HostGpu, host_gpu, match_profile
 from solver.device import families_of
 from solver.errors import InvalidProblem
@@ -56,6 +58,14 @@ def log_host(host: Host, count: int, why_absent: Callable[[], str]) -> None:
     else:
         words = "GPU" if count == 1 else f"{count} GPUs"
         log.info("%s: %s, driver %s", words, host.gpu.name, host.gpu.driver)
+
+
+def log_cache() -> None:
+    """Say in the log where compiled kernels can't be kept."""
+    try:
+        default_cache().check_writable()
+    except CacheUnwritable as error:
+        log.warning("%s: each kernel is compiled anew, and jobs can't lock their GPU", error)
 
 
 def check_memory(problem: Any, gpu: HostGpu) -> None:

@@ -40,7 +40,7 @@ from app.api.routes import (
 from app.event_streams import EventStreams
 from app.gpu_queue import GpuQueue
 from app.gpus import Gpus
-from app.host import host_of, log_host
+from app.host import host_of, log_cache, log_host
 from app.key_ring import KeyRing
 from app.learning import Learning, conditions_of
 from app.metrics import Metrics, nan_if_none
@@ -99,6 +99,7 @@ def create_app(
         gpus = await asyncio.to_thread(Gpus, settings.gpus)
         host = host_of(gpus.first)
         log_host(host, len(gpus), gpus.why_absent)
+        await asyncio.to_thread(log_cache)
         learning = Learning(
             MeasurementStore(database), await asyncio.to_thread(conditions_of, host)
         )

@@ -72,9 +72,7 @@ class KernelCache:
         path = self.path(identity)
         body = _encode(identity) + b"\n" + payload
         try:
-            if not path.is_absolute():
-                raise OSError(f"no home folder to put it in; set {CACHE_VARIABLE}")
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make(path.parent)
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -86,8 +84,24 @@ class KernelCache:
                 os.unlink(temporary)
                 raise
         except OSError as error:
-            reason = f"kernel cache {self.folder} can't be written: {error}"
-            raise CacheUnwritable(reason) from error
+            raise self._unwritable(error) from error
+
+    def check_writable(self) -> None:
+        """Raise CacheUnwritable where nothing can be stored."""
+        try:
+            self._make(self.folder)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _make(self, folder: Path) -> None:
+        if not folder.is_absolute():
+            raise OSError(f"no home folder to put it in; set {CACHE_VARIABLE}")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def _unwritable(self, error: OSError) -> CacheUnwritable:
+        return CacheUnwritable(f"kernel cache {self.folder} can't be written: {error}")
 
 
 def default_cache() -> KernelCache:

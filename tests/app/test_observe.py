@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +124,18 @@ def test_lines_of_a_request_can_be_left_out(lines: io.StringIO) -> None:
     with service(access_log=False) as client:
         client.get("/healthz")
     assert "app.requests" not in lines.getvalue()
+
+
+def test_a_kernel_cache_that_can_not_be_written_is_told_at_the_start(
+    lines: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WARPWRIGHT_CACHE", str(tmp_path / "file" / "cache"))
+    with service(initialise=dict):
+        pass
+    (told,) = [line for line in logged(lines) if "kernel cache" in line["message"]]
+    assert told["level"] == "WARNING"
+    assert str(tmp_path / "file" / "cache") in told["message"]
 
 
 def test_what_broke_is_logged_under_the_requests_id_and_not_told(

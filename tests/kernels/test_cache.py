@@ -83,6 +83,15 @@ def test_a_folder_that_cannot_be_made_is_named_in_the_error(tmp_path: Path) -> N
     in_the_way.write_text("")
     with pytest.raises(CacheUnwritable, match="file can't be written"):
         KernelCache(in_the_way).store(IDENTITY, PAYLOAD)
+    with pytest.raises(CacheUnwritable, match="file can't be written"):
+        KernelCache(in_the_way).check_writable()
+
+
+def test_what_can_be_written_is_left_as_it_is(cache: KernelCache) -> None:
+    cache.check_writable()
+    cache.store(IDENTITY, PAYLOAD)
+    cache.check_writable()
+    assert os.listdir(cache.folder) == ["kernels"]
 
 
 def test_a_missing_home_is_an_error_and_not_a_folder_called_tilde(
