@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kernels.errors import GpuAbsent
-from kernels.host import HostGpu, host_gpus, why_absent
+from kernels.host import HostGpu, visible_gpus, why_absent
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +30,13 @@ class Gpus:
     """
 
     def __init__(self, chosen: Sequence[int] = ()) -> None:
-        self._looked: tuple[float, tuple[HostGpu, ...]] | None = None
+        self._looked: tuple[float, tuple[HostGpu | None, ...]] | None = None
         self._lock = threading.Lock()
         visible = self._look()
         wanted = list(chosen) or list(range(max(1, len(visible))))
-        known = [(number, visible[number]) for number in wanted if number < len(visible)]
+        known = [(number, gpu) for number in wanted if (gpu := _at(visible, number)) is not None]
         for number in wanted[: len(wanted) if visible else 0]:
-            if number >= len(visible):
+            if _at(visible, number) is None:
                 log.warning("GPU %d is not there: its place waits for it", number)
         model = known[0][1].name if known else None
         for number, gpu in known:
@@ -45,9 +45,8 @@ class Gpus:
                 wanted.remove(number)
         self._numbers = wanted
         self._model = model
-        self._uuids: list[str | None] = [
-            visible[number].uuid if number < len(visible) else None for number in wanted
-        ]
+        uuids = {number: gpu.uuid for number, gpu in known}
+        self._uuids: list[str | None] = [uuids.get(number) for number in wanted]
         self.first = known[0][1] if known else None
 
     def __len__(self) -> int:
@@ -65,11 +64,10 @@ class Gpus:
         with self._lock:
             uuid = self._uuids[place]
             if uuid is not None:
-                return next((gpu for gpu in visible if gpu.uuid == uuid), None)
-            number = self._numbers[place]
-            if number >= len(visible) or visible[number].uuid in self._uuids:
+                return next((gpu for gpu in visible if gpu and gpu.uuid == uuid), None)
+            gpu = _at(visible, self._numbers[place])
+            if gpu is None or gpu.uuid in self._uuids:
                 return None
-            gpu = visible[number]
             if self._model not in (None, gpu.name):
                 return None
             self._uuids[place], self._model = gpu.uuid, gpu.name
@@ -89,13 +87,13 @@ class Gpus:
         None. Raises GpuAbsent where there are others alone, on which no job runs."""
         there = (self.find(place) for place in range(len(self)))
         gpu = next((gpu for gpu in there if gpu is not None), None)
-        if gpu is None and self._look():
+        if gpu is None and any(self._look()):
             raise GpuAbsent(self.why_absent())
         return require(None if gpu is None else gpu.uuid)
 
     def why_absent(self) -> str:
         """What is missing where no GPU that jobs run on is there."""
-        if not self._look():
+        if not any(self._look()):
             return why_absent()
         numbers = ", ".join(map(str, self._numbers))
         return (
@@ -103,8 +101,13 @@ class Gpus:
             "there; others are (WARPWRIGHT_GPUS chooses)"
         )
 
-    def _look(self) -> tuple[HostGpu, ...]:
+    def _look(self) -> tuple[HostGpu | None, ...]:
         with self._lock:
             if self._looked is None or time.monotonic() - self._looked[0] > LOOK_S:
-                self._looked = (time.monotonic(), host_gpus())
+                self._looked = (time.monotonic(), visible_gpus())
             return self._looked[1]
+
+
+def _at(visible: Sequence[HostGpu | None], number: int) -> HostGpu | None:
+    """The GPU of a number among the visible ones, None where it is not there."""
+    return visible[number] if number < len(visible) else None

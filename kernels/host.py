@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -191,10 +191,11 @@ def host_gpu() -> HostGpu | None:
         return None
 
 
-def host_gpus() -> tuple[HostGpu, ...]:
-    """Every GPU that CUDA would find here and that answers now, in its order."""
+def visible_gpus() -> tuple[HostGpu | None, ...]:
+    """Every GPU that CUDA would find here, in its order; None in the place of one that does not
+    answer now, so that the others keep their numbers."""
     devices = visible_devices(os.environ)
-    found = []
+    found: list[HostGpu | None] = []
     try:
         with _nvml() as pynvml:
             try:
@@ -203,11 +204,18 @@ def host_gpus() -> tuple[HostGpu, ...]:
             except pynvml.NVMLError:
                 return ()
             for device in devices:
-                with suppress(pynvml.NVMLError):  # one that is lost leaves the others
+                try:
                     found.append(_described(pynvml, device))
+                except pynvml.NVMLError:  # lost
+                    found.append(None)
     except GpuAbsent:
         return ()
     return tuple(found)
+
+
+def host_gpus() -> tuple[HostGpu, ...]:
+    """Those of ``visible_gpus`` that answer now."""
+    return tuple(gpu for gpu in visible_gpus() if gpu is not None)
 
 
 def why_absent() -> str:

@@ -44,10 +44,11 @@ def gpus_of(given: GpusGiven) -> tuple[HostGpu, ...]:
     return (given,) if isinstance(given, HostGpu) else tuple(given)
 
 
-def host_has(patch: pytest.MonkeyPatch, *gpus: HostGpu) -> None:
-    """Let this machine have these GPUs, whatever it has."""
-    for module in ("app.gpus", "kernels.verify"):
-        patch.setattr(f"{module}.host_gpus", lambda: gpus)
+def host_has(patch: pytest.MonkeyPatch, *visible: HostGpu | None) -> None:
+    """Let this machine have these GPUs, whatever it has; None stands for one that is lost."""
+    gpus = tuple(gpu for gpu in visible if gpu is not None)
+    patch.setattr("app.gpus.visible_gpus", lambda: visible)
+    patch.setattr("kernels.verify.host_gpus", lambda: gpus)
     for module in ("app.host", "kernels.verify"):
         patch.setattr(f"{module}.host_gpu", lambda: gpus[0] if gpus else None)
 

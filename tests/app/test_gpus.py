@@ -73,6 +73,21 @@ def test_one_that_is_not_there_is_waited_for(
     assert uuids(gpus) == ["GPU-0", "GPU-1"]
 
 
+def test_one_that_is_lost_at_the_start_leaves_the_others_their_numbers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else jobs would run on one that was not chosen."""
+    host_has(monkeypatch, None, *FOUR[1:])
+    chosen, every = Gpus((0, 1)), Gpus()
+    assert uuids(chosen) == [None, "GPU-1"]
+    assert uuids(every) == [None, "GPU-1", "GPU-2", "GPU-3"]
+    assert chosen.first == FOUR[1]
+    assert "GPU 0 is not there" in caplog.text
+    host_has(monkeypatch, *FOUR)
+    assert uuids(chosen) == ["GPU-0", "GPU-1"]
+    assert uuids(every) == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+
+
 def test_where_none_that_jobs_run_on_is_there_no_other_takes_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -103,12 +118,12 @@ def test_gpus_of_another_model_are_left_out(
 def test_the_driver_is_not_asked_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[HostGpu] = []
 
-    def host_gpus() -> tuple[HostGpu, ...]:
+    def visible_gpus() -> tuple[HostGpu, ...]:
         asked.append(FOUR[0])
         return (FOUR[0],)
 
     monkeypatch.setattr("app.gpus.LOOK_S", 60.0)
-    monkeypatch.setattr("app.gpus.host_gpus", host_gpus)
+    monkeypatch.setattr("app.gpus.visible_gpus", visible_gpus)
     gpus = Gpus()
     assert [gpus.uuid(0) for _ in range(5)] == ["GPU-0"] * 5
     assert len(asked) == 1

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from kernels.errors import GpuAbsent
-from kernels.host import find_gpu, gpu_use, host_gpu, host_gpus, visible_devices, why_absent
+from kernels.host import (
+    find_gpu,
+    gpu_use,
+    host_gpu,
+    host_gpus,
+    visible_devices,
+    visible_gpus,
+    why_absent,
+)
 
 
 class Nvml:
@@ -139,10 +147,11 @@ def test_every_visible_gpu_is_found_in_cudas_order(
     assert [gpu.uuid for gpu in host_gpus()] == [f"GPU-{number}" for number in found]
 
 
-def test_a_gpu_that_is_lost_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_lost_hides_no_other_and_moves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", SeveralNvml(0, 2))
     assert [gpu.uuid for gpu in host_gpus()] == ["GPU-1", "GPU-3"]
+    assert [gpu and gpu.uuid for gpu in visible_gpus()] == [None, "GPU-1", None, "GPU-3"]
 
 
 class UsedNvml(Nvml):

@@ -32,8 +32,8 @@ def main() -> None:
     from tests.app.faults.planted import GPUS, PLANTED
 
     gpus = GPUS[: int(os.environ.get(COUNT, 1))]
-    for module in (app.gpus, kernels.verify):
-        module.host_gpus = lambda: gpus
+    app.gpus.visible_gpus = lambda: gpus
+    kernels.verify.host_gpus = lambda: gpus
     app.serve.CONNECTIONS_S = float(os.environ.get(CONNECTIONS, app.serve.CONNECTIONS_S))
     settings = load_settings(port=0, workers=1)
     listener = listen(settings)
