@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 NAME_MAX = 100
 DAYS_MAX = 3650
 RATE_MAX = 1_000_000
-DAY_S = 86_400
+GPU_SECONDS_MAX = 1000 * 86_400
+"""A day of each of the GPUs that WARPWRIGHT_GPUS can name."""
 WHERE = (
     "Works on the service's database, whether the service runs or not: WARPWRIGHT_DATABASE, by "
     "default a file in the user's state folder. Standard error names it."
@@ -68,10 +69,11 @@ def add_commands(commands: Any) -> None:
     )
     create.add_argument(
         "--gpu-seconds-per-day",
-        type=number("gpu_seconds_per_day", 0, DAY_S),
+        type=number("gpu_seconds_per_day", 0, GPU_SECONDS_MAX),
         metavar="S",
-        help=f"GPU time that its verifications may take, 0 to {DAY_S}: one is refused once those "
-        "that have ended on this UTC day took S; 0 allows none (default: without limit)",
+        help="GPU time that its jobs may take, on all GPUs together, 0 to "
+        f"{GPU_SECONDS_MAX}: one is refused once those that have ended on this UTC day took S; "
+        "0 allows none (default: without limit)",
     )
     create.set_defaults(run=run_create)
     list_ = actions.add_parser(
@@ -92,7 +94,7 @@ def run_create(arguments: argparse.Namespace, session: Session) -> int:
         raise InvalidInput("name", f"must have 1 to {NAME_MAX} printable characters")
     quota = arguments.gpu_seconds_per_day
     if quota is not None:
-        check_number("gpu_seconds_per_day", quota, 0, DAY_S)
+        check_number("gpu_seconds_per_day", quota, 0, GPU_SECONDS_MAX)
     with _store(session, make=True) as store:
         key, text = store.create(
             name,

@@ -48,6 +48,11 @@ def test_a_key_is_made_listed_and_revoked(
     assert run(capsys, "list") == {"keys": [revoked]}
 
 
+def test_a_key_may_have_the_whole_day_of_several_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    made = run(capsys, *ADMIN, "--gpu-seconds-per-day", str(8 * 86_400))
+    assert made["gpu_seconds_per_day"] == 8 * 86_400
+
+
 def test_the_database_has_no_secret(capsys: pytest.CaptureFixture[str], database: str) -> None:
     text = run(capsys, *ADMIN)["key"]
     parts = read(text)
