@@ -29,7 +29,7 @@ def present_us(s: Situation, waits: Outcome) -> Range:
     overlap = {YES: given.WAITING, NO: given.HIDDEN}.get(waits, given.UNCLEAR)
     flights = s.in_flight_bytes
     loads = [
-        max(s.load_us, s.figures.read_bytes * s.rates.latency_us / s.rates.sms / in_flight)
+        max(s.load_us, s.figures.read_bytes * s.rates.latency_us / s.sms / in_flight)
         for in_flight in (flights.high, flights.expected, flights.low)
     ]
     return overlapped_us(overlap, Range(*loads), s.compute_us or 0.0)

@@ -22,6 +22,9 @@ RATES = {
     for time, us in (("second", 1e6), ("s", 1e6))
 }
 FRACTION = {"%": 0.01}
+MOST_FRACTION = 1.5
+"""Of a percentage or a share: measured ones exceed 1 by a little; beyond this the number was
+written or read wrongly."""
 PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
 THINGS = ("", "inst", "block", "thread", "warp", "cycle", "ratio", "register/thread", "count")
 COUNT = {
@@ -159,7 +162,7 @@ def _stall(launch: Launch, kind: str) -> float | None:
     )
     whole = _optional(launch, BETWEEN_ISSUES, COUNT)
     if cycles is not None and whole:
-        return min(1.0, cycles / whole)
+        return _share(f"stall {kind} over {BETWEEN_ISSUES[0]}", cycles / whole)
     samples = {
         name: _optional(launch, (name,), COUNT) or 0.0
         for name in launch.metrics
@@ -171,9 +174,21 @@ def _stall(launch: Launch, kind: str) -> float | None:
 
 
 def _fraction(launch: Launch, names: tuple[str, ...]) -> float | None:
-    """A percentage as a fraction; measured ones exceed 100 by a little."""
+    """A percentage as a fraction."""
     value = _optional(launch, names, FRACTION)
-    return None if value is None else min(1.0, value)
+    name = next((name for name in names if name in launch.metrics), names[0])
+    return None if value is None else _share(name, value)
+
+
+def _share(name: str, value: float) -> float:
+    """A part of a whole, at most 1."""
+    if value > MOST_FRACTION:
+        raise InvalidInput(
+            FIELD,
+            f"{name} must be at most 100 %, got {value:.6g} times that: numbers must have a "
+            "decimal point; export with LC_ALL=C",
+        )
+    return min(1.0, value)
 
 
 def _size(launch: Launch, column: str, metric: str) -> int:

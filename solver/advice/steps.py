@@ -105,9 +105,8 @@ def _by_bytes_in_flight(s: Situation) -> Found:
 
 def stages(s: Situation) -> Step:
     """Are there two stages, not too unequal, with enough data between them?"""
-    workers = min(s.rates.sms, s.figures.grid_blocks)
     chunk = s.figures.chunk_bytes or given.LARGEST_CHUNK_BYTES
-    chunks = s.figures.read_bytes / workers / chunk
+    chunks = s.figures.read_bytes / s.sms / chunk
     figures: dict[str, float | str | None] = {
         "load_us": s.load_us,
         "compute_us": s.compute_us,
