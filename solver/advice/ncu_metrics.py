@@ -33,6 +33,7 @@ COUNT = {
     for prefix, factor in PREFIXES.items()
     if thing or not prefix
 }
+MOST_UNITS = 12  # that a message lists
 SIZE = re.compile(r"\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)|(\d{1,10})")
 
 Units = Mapping[str, float]
@@ -225,10 +226,15 @@ def _optional(launch: Launch, names: tuple[str, ...], units: Units) -> float | N
         if metrics and "__" in name and all(metric.unit not in units for metric in metrics):
             raise InvalidInput(
                 FIELD,
-                f"{name} must be in {', '.join(unit or 'no unit' for unit in units)}, got "
-                f"{shortened(repr(metrics[0].unit))}",
+                f"{name} must be in {_listed(units)}, got {shortened(repr(metrics[0].unit))}",
             )
     return None
+
+
+def _listed(units: Units) -> str:
+    """Units as a message lists them: of many, those without a prefix."""
+    shown = [unit for unit, factor in units.items() if factor == 1 or len(units) <= MOST_UNITS]
+    return ", ".join(unit or "no unit" for unit in shown)
 
 
 def _finite(name: str, value: float) -> float:

@@ -232,6 +232,15 @@ def test_a_stall_is_no_longer_than_all_of_a_warps_time() -> None:
     assert "stall long_scoreboard" in message
 
 
+@pytest.mark.parametrize("name", [name for name in COLUMNS if not name.endswith("_size")])
+def test_a_unit_that_is_none_is_told_in_a_message_that_can_be_read(name: str) -> None:
+    field, message = refused(raw(COLUMNS | {name: ("furlong", "1")}))
+    assert field == "ncu_csv"
+    assert message.startswith(f"{name} must be in ")
+    assert message.endswith("got 'furlong'")
+    assert len(message) < 220
+
+
 def test_another_gpus_export_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"capability is 9\.0, a100's is 8\.0") as refusal:
         figures_of(read_launch(raw()), load_profile("a100"))
