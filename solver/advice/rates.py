@@ -44,6 +44,10 @@ class Rates:
     sms: int
     sm: SmLimits
 
+    def working_sms(self, blocks: int) -> int:
+        """SMs that have one of so many blocks: the others neither load nor compute."""
+        return min(self.sms, blocks)
+
 
 def rates_of(device: DeviceProfile) -> Rates:
     """A device's rates. Raises Unsupported for a device whose SMs work otherwise."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from solver.advice import thresholds as given
-from solver.advice.conflicts import check_time
+from solver.advice.conflicts import check_times
 from solver.advice.figures import L2, MIN_TIME_US, KernelFigures
 from solver.advice.rates import Rates
 from solver.advice.thresholds import Range
@@ -68,14 +68,14 @@ def situation_of(figures: KernelFigures, rates: Rates) -> Situation:
     """What the figures come to. Raises InvalidInput for a block that no SM holds, and for figures
     that contradict one another."""
     blocks = _resident_blocks(figures, rates)
-    check_time(figures, rates)
+    check_times(figures, rates)
     warps = figures.resident_warps
     if warps is None:
         warps = float(blocks * figures.block_warps)
     load_us, compute_us = _load_us(figures, rates), _compute_us(figures, rates)
     roof_us = max(load_us, compute_us or 0.0)
     rate = min(figures.read_bytes / max(roof_us, MIN_TIME_US), _bytes_per_us(figures, rates))
-    sms = _working_sms(figures, rates)
+    sms = rates.working_sms(figures.grid_blocks)
     needed = rate * rates.latency_us / sms
     each = given.ASSUMED_IN_FLIGHT
     if (known := figures.bytes_in_flight_per_warp) is not None:
@@ -121,11 +121,6 @@ def _resident_blocks(figures: KernelFigures, rates: Rates) -> int:
     return min(held, -(-figures.grid_blocks // rates.sms))
 
 
-def _working_sms(figures: KernelFigures, rates: Rates) -> int:
-    """SMs that have a block: the others neither load nor compute."""
-    return min(rates.sms, figures.grid_blocks)
-
-
 def _load_us(figures: KernelFigures, rates: Rates) -> float:
     if figures.load_us is not None:
         return figures.load_us
@@ -135,7 +130,7 @@ def _load_us(figures: KernelFigures, rates: Rates) -> float:
 def _bytes_per_us(figures: KernelFigures, rates: Rates) -> float:
     """What the source of the data gives at most, and what SMs that have a block take."""
     source = rates.l2_bytes_per_us if figures.data_in == L2 else rates.memory_bytes_per_us
-    return min(source, _working_sms(figures, rates) * rates.sm_bytes_per_us)
+    return min(source, rates.working_sms(figures.grid_blocks) * rates.sm_bytes_per_us)
 
 
 def _compute_us(figures: KernelFigures, rates: Rates) -> float | None:
@@ -144,7 +139,7 @@ def _compute_us(figures: KernelFigures, rates: Rates) -> float | None:
     if figures.flops is not None or figures.tensor_flops is not None:
         general = (figures.flops or 0.0) / rates.flops_per_us
         tensor = (figures.tensor_flops or 0.0) / rates.tensor_flops_per_us
-        return (general + tensor) * rates.sms / _working_sms(figures, rates)
+        return (general + tensor) * rates.sms / rates.working_sms(figures.grid_blocks)
     if figures.compute_fraction is not None and figures.time_us is not None:
         return figures.compute_fraction * figures.time_us
     return None
