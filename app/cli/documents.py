@@ -103,11 +103,15 @@ Union = TypeVar("Union", bound=RootModel[Any])
 
 
 def _read(union: type[Union], values: dict[str, Any]) -> Union:
-    """As ``app.schemas.questions.read``, one fault at a time: a command has one line for it."""
+    """As ``app.schemas.questions.read``, one fault at a time: a command has one line for it.
+
+    A name that is unknown comes first: where it is misspelt another is missing for it.
+    """
     try:
         return union.model_validate(values)
     except ValidationError as error:
-        raise InvalidInput(*describe(error.errors()[0], union)) from None
+        faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+        raise InvalidInput(*describe(faults[0], union)) from None
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -248,3 +248,11 @@ def test_the_program_says_that_it_has_no_gpu(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert run.stderr.startswith("no GPU can be used: cudaError")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_limits_speak_of_buffers_where_there_are_some() -> None:
+    for problem, config in LAUNCHES.values():
+        recipe = launch_recipe(problem, config, DEVICE)
+        said = "launches in one stream may share its buffers" in " ".join(recipe["limits"])
+        assert said is bool(recipe["buffers"])
+        assert not any("may share nothing" in words for words in recipe["limits"])
