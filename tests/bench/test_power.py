@@ -23,6 +23,7 @@ from solver.families.sm90_gemm_power import TABLE
 from solver.ground_truth import CONFIG_FIELDS
 from tests.power_profiles import LIMIT_W, powered, powered_raw, write_powered
 
+ROOT = Path(__file__).parents[2]
 PLANTED = {
     "power_static_w": 95.0,
     "power_sm_w": 0.8,
@@ -193,3 +194,19 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     path.write_text("{}", "utf-8")
     with pytest.raises(InvalidInput, match=r"no record of kernels\.power"):
         power_fit.load_record([path])
+
+
+def test_the_page_has_the_records_errors_and_the_room_that_a_cap_needs() -> None:
+    page = " ".join((ROOT / "docs" / "energy.md").read_text("utf-8").split())
+    recorded = ROOT / "bench" / "results" / "h200"
+    errors = json.loads((recorded / "power_errors.json").read_text("utf-8"))["held_out"]
+    for kind, words in (("power", "power"), ("energy", "energy of a launch")):
+        figures = (errors[kind][name] * 100 for name in ("mean_ape", "p95_ape", "max_ape"))
+        assert f"| {words} | " + " | ".join(f"{x:.1f} %" for x in figures) + " |" in page
+    record = power_fit.load_record([recorded / "power.json"])
+    _, unseen = power_fit.parts(record.groups)
+    assert f"over the {errors['rows']} of {power_plan.ROWS} measured rows" in page
+    power, _ = power_fit.log_errors(unseen, load_profile("h200"))
+    quarter, twentieth, most = np.percentile(np.exp(-power) - 1, [75, 95, 100])
+    assert f"one in four drew more than {quarter * 100:.0f} % over its prediction" in page
+    assert f"one in twenty more than {twentieth * 100:.0f} %, the worst {most * 100:.0f} %" in page
