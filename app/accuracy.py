@@ -148,6 +148,7 @@ def _short(shapes: Sequence[ShapeRegret]) -> dict[str, Any]:
     figures = regret_figures(shapes)
     names = (
         *("shapes", "geomean", "worst", "unmeasured", "top5_geomean", "top5_worst"),
+        *("contest_shapes", "contest_geomean", "contest_worst"),
         *("learnt_shapes", "learnt_geomean", "learnt_worst"),
     )
     return {name: figures[name] for name in names}

@@ -138,6 +138,12 @@ def regret_table(record: Mapping[str, Any]) -> str:
         ),
         # A record made before there were verifications of several has no such figures.
         (
+            f"best of the five, each of a further tile, that top_k {TOP_COUNT} races",
+            regret.get("contest_shapes") or "not run",
+            regret.get("contest_geomean"),
+            regret.get("contest_worst"),
+        ),
+        (
             f"answers after verifying each with top_k {TOP_COUNT}",
             regret.get("learnt_shapes") or "not run",
             regret.get("learnt_geomean"),
@@ -209,6 +215,12 @@ def accuracy_line(record: Record | None, why: str, docs: str) -> str:
             f"{_ratio(regret['geomean'])} of its time in the geometric mean, "
             f"{_ratio(regret['worst'])} at worst (picks of {', '.join(peers)})."
         )
+        if regret.get("learnt_shapes"):
+            lines.append(
+                f"What is answered once each has been verified with `top_k` {TOP_COUNT} takes "
+                f"{_ratio(regret['learnt_geomean'])} and {_ratio(regret['learnt_worst'])} "
+                f"([learning]({docs}learning.md))."
+            )
     return f"**The model.** {' '.join(lines)} By class: [accuracy]({docs}accuracy.md)."
 
 

@@ -27,6 +27,7 @@ from bench.plots import (
     plot_roofline,
     plot_solve_times,
 )
+from bench.power_page import power_part
 from bench.records import (
     DEVICE,
     RESULTS,
@@ -310,6 +311,10 @@ def make(
         *_shown(drawn, "img"),
         *(part for part in speed if part),
         trace_part(trace),
+        power_part(
+            read_record(results / DEVICE / "power_errors.json"),
+            read_record(results / DEVICE / "power_held.json"),
+        ),
         fused_part(divided, why_not, _shown(fused_drawn, "img")),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
         service_part(read_record(results / DEVICE / f"{SERVICE}.json")),

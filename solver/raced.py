@@ -30,20 +30,24 @@ class ShapeRegret:
     """Regrets of one problem, 1 where nothing raced was faster; None where there is no figure.
 
     ``top`` is of the best of the model's first ones, ``top_missing`` how many of them have no
-    figure. ``learnt`` is of what would be answered after the verification: its winner where that
-    surely beat the pick, else the pick. ``best`` is the fastest configuration and why it was tried.
+    figure. ``contest`` is of the best of those that a verification with a ``top_k`` of
+    TOP_COUNT races: the pick, and the model's first of further tiles; None of another pick than
+    today's. ``learnt`` is of what would be answered after the verification: its winner where
+    that surely beat the pick, else the pick. ``best`` is the fastest configuration and why it
+    was tried.
     """
 
     pick: float | None
     learnt: float | None
     top: float | None
     top_missing: int
+    contest: float | None
     peers: Mapping[str, float]
     best: Config | None
     best_of: tuple[str, ...]
 
 
-NOTHING = ShapeRegret(None, None, None, TOP_COUNT, {}, None, ())
+NOTHING = ShapeRegret(None, None, None, TOP_COUNT, None, {}, None, ())
 
 
 def shape_regret(row: Mapping[str, Any], first: Sequence[Config]) -> ShapeRegret:
@@ -60,6 +64,8 @@ def shape_regret(row: Mapping[str, Any], first: Sequence[Config]) -> ShapeRegret
     best = min(raced, key=raced.__getitem__)
     regrets = {config: relative / raced[best] for config, relative in raced.items()}
     top = [regrets[config] for config in first if config in regrets]
+    raced_by_top_k = [regrets[config] for config, why in reasons.items() if CONTEST in why]
+    of_today = CONTEST in reasons.get(first[0], ())
     peers = {
         peer: regrets[config] for config, why in reasons.items() for peer in PEERS if peer in why
     }
@@ -68,6 +74,7 @@ def shape_regret(row: Mapping[str, Any], first: Sequence[Config]) -> ShapeRegret
         learnt=_learnt(row, regrets, first[0]),
         top=min(top) if top else None,
         top_missing=sum(config not in regrets for config in first),
+        contest=min(raced_by_top_k) if of_today else None,
         peers=peers,
         best=best,
         best_of=reasons[best],
@@ -85,12 +92,13 @@ def _learnt(row: Mapping[str, Any], regrets: Mapping[Config, float], pick: Confi
 
 
 def regret_figures(shapes: Sequence[ShapeRegret]) -> dict[str, Any]:
-    """``shapes`` in all, ``geomean`` and ``worst`` of the picks that have a figure, ``unmeasured``,
-    those that have none; the best of the top five; what is answered after verifications; how often
-    which reason named the best; each peer's over the shapes where it has one, beside the pick's
-    over the same."""
+    """``shapes`` in all, ``geomean`` and ``worst`` of the picks that have a figure,
+    ``unmeasured``, those that have none; the best of the top five, and of the five that a
+    verification races; what is answered after verifications; how often which reason named the
+    best; each peer's over the shapes where it has one, beside the pick's over the same."""
     picks = ratio_figures([s.pick for s in shapes if s.pick is not None])
     tops = ratio_figures([s.top for s in shapes if s.top is not None])
+    contests = ratio_figures([s.contest for s in shapes if s.contest is not None])
     learnt = ratio_figures([s.learnt for s in shapes if s.learnt is not None])
     peers = {}
     for peer in PEERS:
@@ -107,6 +115,9 @@ def regret_figures(shapes: Sequence[ShapeRegret]) -> dict[str, Any]:
         "top5_geomean": tops["geomean"],
         "top5_worst": tops["worst"],
         "top5_missing": sum(s.top_missing for s in shapes),
+        "contest_shapes": contests["shapes"],
+        "contest_geomean": contests["geomean"],
+        "contest_worst": contests["worst"],
         "learnt_shapes": learnt["shapes"],
         "learnt_geomean": learnt["geomean"],
         "learnt_worst": learnt["worst"],

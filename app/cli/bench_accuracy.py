@@ -111,6 +111,10 @@ def _show(console: Console, result: Mapping[str, Any]) -> None:
         ("the pick: geomean, worst", _pair(regret, "geomean", "worst")),
         ("best of the first five", _pair(regret, "top5_geomean", "top5_worst")),
         (
+            f"best of the five that top_k {TOP_COUNT} races",
+            _pair(regret, "contest_geomean", "contest_worst"),
+        ),
+        (
             f"after verifying each with top_k {TOP_COUNT}, on {regret['learnt_shapes']} shapes",
             _pair(regret, "learnt_geomean", "learnt_worst")
             if regret["learnt_shapes"]

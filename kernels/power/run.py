@@ -94,6 +94,7 @@ class Gpu:
             "profile": self.profile,
             "commit": commit or own_commit(),
             "plan_sha256": hashlib.sha256(plan.read_bytes()).hexdigest(),
+            "plan_profile_sha256": json.loads(plan.read_bytes()).get("profile_sha256"),
             "protocol": PROTOCOL,
             **{name: device[name] for name in READ},
         }

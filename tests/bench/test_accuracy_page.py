@@ -56,6 +56,7 @@ def test_errors_regrets_and_plots_are_shown_once_they_are_there(tmp_path: Path) 
     assert "| Triton's pick | 2 |" in page
     assert "shapes, cold, 10 rows: 10.0% in the mean, 10.0% at p95, 10.0% at most" in readme
     assert "known of 2 shapes, the pick takes 1.000 of its time" in readme
+    assert "verified with `top_k` 5 takes 1.0" in readme
     for image in ("truth.png", "error_by_class.png", "regret_over_k.png"):
         assert (tmp_path / "img" / image).stat().st_size > 5000
         assert f"(docs/img/{image})" in readme

@@ -72,6 +72,20 @@ def test_figures_over_shapes_are_those_of_the_picks_that_have_one() -> None:
     assert figures["peers"]["triton"]["geomean"] is None
 
 
+def test_the_best_of_what_a_verification_races_counts_where_it_has_today_s_pick() -> None:
+    row = raced(
+        candidate(PICK, 1.0, "pick", "top", "contest"),
+        candidate(SECOND, 0.97, "top"),
+        candidate(THIRD, 0.98, "contest"),
+        candidate(OTHER, 0.96, "truth"),
+    )
+    regret = shape_regret(row, FIRST)
+    assert regret.contest == pytest.approx(0.98 / 0.96)
+    assert shape_regret(row, (SECOND, PICK)).contest is None
+    figures = regret_figures([regret, NOTHING])
+    assert (figures["contest_shapes"], figures["contest_worst"]) == (1, regret.contest)
+
+
 def test_no_race_leaves_every_figure_empty_and_every_shape_unmeasured() -> None:
     figures = regret_figures([NOTHING, NOTHING])
     assert (figures["shapes"], figures["unmeasured"]) == (2, 2)
