@@ -20,7 +20,9 @@ from app.schemas.ops import AnyOptimize, AnyVerification, members
 from app.schemas.questions import ConfigRequest, VerificationRequest
 from app.strict_json import Refused, load
 from solver.config import Config
+from solver.constraints import NONE, Constraints
 from solver.errors import IllegalConfig, InvalidInput
+from solver.objective import DEFAULT, Objective, objective_from_dict
 from solver.question import NormQuestion, Question
 
 
@@ -81,6 +83,20 @@ def question_of(arguments: argparse.Namespace) -> Question | NormQuestion:
             values[name] = given(name, values[name])
     request = _read(AnyOptimize, values).root
     return request.question(detect_host().device if request.device is None else request.device)
+
+
+def wishes_of(arguments: argparse.Namespace) -> tuple[Objective, Constraints]:
+    """What --objective and --constraints say, for commands that ask the same of many problems.
+
+    Raises InvalidInput naming the path that is wrong.
+    """
+    objective: Objective = DEFAULT
+    constraints = NONE
+    if arguments.objective is not None:
+        objective = objective_from_dict(given("objective", arguments.objective))
+    if arguments.constraints is not None:
+        constraints = Constraints.from_dict(given("constraints", arguments.constraints))
+    return objective, constraints
 
 
 def verification_of(
