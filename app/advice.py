@@ -76,6 +76,7 @@ def by_problem(
         cache=cache,
         warps_per_sm=warps_per_sm,
         rival=rival,
+        notes=list(found.notes),
     )
     return {**about, **found.advice.to_dict()}
 

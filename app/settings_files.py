@@ -18,6 +18,7 @@ from solver.question import Question
 
 CONSUMERS = ("cutlass", "triton", "server")
 CANNOT = "cannot_express.json"
+HIDDEN = "any of it: a file has one entry for so many rows, and a problem before this one has it"
 Files = dict[str, str]
 
 
@@ -87,7 +88,16 @@ def _triton(rows: list[tuple[Problem, Config]]) -> tuple[Files, dict[str, Any]]:
 def _server(rows: list[tuple[Problem, Config]], device: str) -> tuple[Files, dict[str, Any]]:
     title = next((name for name, profile in PROFILE_BY_NAME.items() if profile == device), device)
     tables, cannot = server_files(rows, title)
-    return {name: _json(table) for name, table in tables.items()}, {"all": cannot, "further": []}
+    first: dict[tuple[int, int, int], Problem] = {}
+    for problem, _ in rows:
+        first.setdefault((problem.m, problem.n, problem.k), problem)
+    hidden = [
+        {**problem.to_dict(), "cannot_express": [HIDDEN]}
+        for problem, _ in rows
+        if first[problem.m, problem.n, problem.k] != problem
+    ]
+    files = {name: _json(table) for name, table in tables.items()}
+    return files, {"all": cannot, "further": hidden}
 
 
 def _by_problem(said: Iterable[tuple[Problem, list[str]]]) -> dict[str, Any]:

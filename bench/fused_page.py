@@ -15,7 +15,7 @@ from bench.fused_plots import COPIES, plot_gains, plot_sweep
 from solver.errors import Unsupported
 from solver.families.norm_activation import KINDS
 from solver.families.norm_activation_rivals import RIVAL_WORDS
-from solver.fused import SIGNS, VERDICTS
+from solver.fused import SIGNS, TIE, VERDICTS
 
 TITLE = "## Dividing the warps of norm_activation"
 IMAGES = {
@@ -59,6 +59,7 @@ def fused_line(record: Record | None, why: str, docs: str) -> str:
         return f"Dividing the warps of norm_activation: not shown, {why} ([how]({docs}norm.md))."
     natural = [row for row in record["by_problem"] if row["warps_per_sm"] is None]
     gains = sorted(row["gain"] for row in natural if row["gain"] is not None)
+    winners = "; ".join(_named(row) for row in natural if (row["gain"] or 0.0) > 1 + TIE)
     won = record["specialised_wins_natural"]
     where = "never" if not won else f"in {won}"
     middle = f"{gains[0]:.2f} to {gains[-1]:.2f} times as fast" if gains else "not measured"
@@ -68,10 +69,11 @@ def fused_line(record: Record | None, why: str, docs: str) -> str:
         f"**Dividing warps into producers and consumers** (LayerNorm and a polynomial, "
         f"[norm_activation]({docs}norm.md), {record['problems']} problems): at natural occupancy "
         f"it beats the best kernel of like warps {where} of {len(natural)} problems by more than "
-        f"2 % ({middle}); where 4, 8 or 16 warps fit on an SM, in {starved} of "
-        f"{record['problems'] - len(natural)}. `warpwright advise`, asked as if the problem had "
-        f"not been raced, gives a verdict on {_percent(record['coverage'])} of {record['decided']} "
-        f"decided problems and is right on {_percent(record['advice_right'])} of those "
+        f"2 % ({middle}{winners and f': {winners}'}); where 4, 8 or 16 warps fit on an SM, in "
+        f"{starved} of {record['problems'] - len(natural)}. `warpwright advise`, asked as if the "
+        f"problem had not been raced, gives a verdict on {_percent(record['coverage'])} of "
+        f"{record['decided']} decided problems and is right on "
+        f"{_percent(record['advice_right'])} of those "
         f"({_percent(record['coverage_heldout'])} and {_percent(unseen)} of "
         f"{record['decided_heldout']} that nothing was fitted to; of all decided, no verdict being "
         f"a wrong one, on {_percent(record['advice_right_all'])}); held against strong kernels "
@@ -153,7 +155,7 @@ def problem_table(record: Record) -> str:
         times = ["-" if row[f"{kind}_us"] is None else f"{row[f'{kind}_us']:.1f}" for kind in KINDS]
         lines.append(
             [
-                f"{row['dtype']}, width {row['width']}, degree {row['degree']}",
+                _named(row),
                 WARPS[row["warps_per_sm"]],
                 *times,
                 _ratio(row["gain"]),
@@ -166,6 +168,10 @@ def problem_table(record: Record) -> str:
     return _table(("problem", "warps", *heads, "gain", "by the model", "advice", "held out"), lines)
 
 
+def _named(row: Record) -> str:
+    return f"{row['dtype']}, width {row['width']}, degree {row['degree']}"
+
+
 def bandwidth_table(record: Record) -> str:
     """Strong kernels against what a copy moves, where memory alone bounds them."""
     if not record["bandwidth"]:
@@ -174,7 +180,7 @@ def bandwidth_table(record: Record) -> str:
         ("arithmetic half of a copy's time at most", "strong µs", "of a copy's rate", "fastest"),
         [
             [
-                f"{row['dtype']}, width {row['width']}, degree {row['degree']}",
+                _named(row),
                 f"{row['strong_us']:.1f}",
                 _percent(row["strong_of_copy"]),
                 _percent(row["best_of_copy"]),

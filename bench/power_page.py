@@ -51,8 +51,9 @@ def _held(record: Record | None) -> str:
     head = (
         f"Of {len(rows)} questions {weighted} weighted answers (1 per µs and 10 per mJ, held for "
         f"seconds, against the pick's) hold, and {capped} under a cap of power.{since}\n\n"
-        "| m | n | k | weighted: its sum over the pick's | | cap, W | measured, W | |\n"
-        "|---|---|---|---|---|---|---|---|"
+        "| m | n | k | weighted: its sum over the pick's | low | high | "
+        "| cap, W | measured, W | low | high | |\n"
+        f"|{'---|' * 12}"
     )
     return "\n".join([head, *map(_question, rows)])
 
@@ -61,8 +62,8 @@ def _question(row: Record) -> str:
     ratio, power = row["weighted"]["score_ratio_to_pick"], row["capped"]
     return (
         f"| {row['m']} | {row['n']} | {row['k']} "
-        f"| {ratio['ratio']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f}) "
+        f"| {ratio['ratio']:.3f} | {ratio['low']:.3f} | {ratio['high']:.3f} "
         f"| {row['weighted']['verdict']} | {row['cap_w']} "
-        f"| {power['power_w']:.0f} ({power['power_low_w']:.0f} to {power['power_high_w']:.0f}) "
+        f"| {power['power_w']:.0f} | {power['power_low_w']:.0f} | {power['power_high_w']:.0f} "
         f"| {power['verdict']} |"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from solver.device import DeviceProfile
 from solver.errors import InvalidInput
 from solver.problem import Problem
 
-FORMAT = "warpwright-picks-1"
+FORMAT = "warpwright-table-1"
 TABLE_VARIABLE = "WARPWRIGHT_TABLE"
+PROBLEM_FIELDS = tuple(field.name for field in fields(Problem))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +83,7 @@ def load_table(path: str | Path) -> PickTable:
     """The table in a file. Raises TableRefused, naming the file, for what is none."""
     try:
         document = json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TableRefused(f"{path} can't be read as a table of picks: {error}") from error
     return parse_table(document, str(path))
 
@@ -100,7 +101,25 @@ def parse_table(document: Any, origin: str) -> PickTable:
         raise TableRefused(f"{origin} has no rows, or does not say what it was made for")
     for number, row in enumerate(rows):
         try:
-            picks[Problem(**row["problem"])] = Config.from_dict(row["config"])
-        except (InvalidInput, KeyError, TypeError) as error:
+            problem, config = _row(row)
+        except InvalidInput as error:
             raise TableRefused(f"{origin}, row {number}: {error}") from error
+        if picks.setdefault(problem, config) != config:
+            raise TableRefused(f"{origin}, row {number}: its problem has another row before")
     return PickTable(picks, document["made_for"], origin)
+
+
+def _row(row: Any) -> tuple[Problem, Config]:
+    """A row's values. Raises InvalidInput, which names what is wrong."""
+    for part in ("problem", "config"):
+        if not isinstance(row, dict) or not isinstance(row.get(part), dict):
+            raise InvalidInput(part, "is required and must be a JSON object")
+    for name in row["problem"]:
+        if name not in PROBLEM_FIELDS:
+            raise InvalidInput(
+                f"problem.{name}", f"is unknown; there are {', '.join(PROBLEM_FIELDS)}"
+            )
+    for name in ("m", "n", "k"):
+        if name not in row["problem"]:
+            raise InvalidInput(f"problem.{name}", "is required")
+    return Problem(**row["problem"]), Config.from_dict(row["config"])

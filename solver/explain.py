@@ -27,7 +27,7 @@ from solver.flips import (
 from solver.objective import ENERGY, Pareto, Ranking
 from solver.pick import Row, best_rows, find_row
 from solver.question import Question
-from solver.report import RANK_WORDS, answer_body, predicted, problem_words
+from solver.report import RANK_WORDS, answer_body, energy_words, predicted, problem_words
 from solver.solution import Solution
 from solver.table import Table
 from solver.units import us_from_ticks
@@ -201,7 +201,7 @@ def _held(solution: Solution, figures: dict[str, Any]) -> Iterable[str]:
     held = figures["sustained"]
     yield (
         f"Held for seconds it draws {held['power_w']:.0f} W at {held['clock_mhz']} MHz and takes "
-        f"{held['energy_j'] * 1e3:.4g} mJ and {held['time_us']:.2f} µs a launch."
+        f"{energy_words(held['energy_j'])} mJ and {held['time_us']:.2f} µs a launch."
     )
 
 

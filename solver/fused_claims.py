@@ -8,6 +8,8 @@ to 45 % less time than a plain kernel; 4:12 is before 8:8, and that before 2:14.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,27 @@ WHY = {
     "turn, and their stores to shared memory besides",
 }
 """Why each came out as it did."""
+
+UNTRIED: Mapping[str, tuple[Callable[[NormConfig], bool], str]] = {
+    "rows held in their slots and stored in bulk from them": (
+        lambda config: config.stores == "bulk",
+        "mostly where little is computed: rows leave without passing the L1, which keeps scale and "
+        "shift; but a team meets once more before each store, and slots are held until then",
+    ),
+    "blocks that end instead of persistent ones": (
+        lambda config: config.rounds > 0,
+        "each block fills its rings anew, and waits for its first chunks",
+    ),
+    "registers moved from producers to consumers": (
+        lambda config: config.register_split == 1,
+        "all threads are launched with 128 registers, with which fewer blocks fit on an SM",
+    ),
+    "rows in parts that come twice": (
+        lambda config: config.hold == "reload",
+        "each chunk is loaded twice, where a ring of more or larger slots holds the whole row",
+    ),
+}
+"""What the first attempt had not tried of divided warps, and why each came out as it did."""
 
 Ratio = Callable[[Outcome], float | None]
 
@@ -178,7 +201,30 @@ def claims(found: Sequence[Outcome]) -> list[dict[str, Any]]:
             WHY["copies"],
         ),
     ]
+    crowded = [each for each in found if not each.natural]
+    for words, some in (("as many warps as fit", natural), ("4, 8 or 16 on an SM", crowded)):
+        lines += [
+            _line(
+                f"not tried before: {what} beat divided warps without, by over 2 %",
+                words,
+                some,
+                partial(_with_over_without, has),
+                lambda ratio: ratio < 1 - TIE,
+                why,
+            )
+            for what, (has, why) in UNTRIED.items()
+        ]
     return lines
+
+
+def _with_over_without(has: Callable[[NormConfig], bool], outcome: Outcome) -> float | None:
+    """The best divided kernel of those that have something over the best of those without."""
+    times: dict[bool, float] = {}
+    for config, time_us in zip(outcome.race.configs, outcome.race.measured_us, strict=True):
+        if config.kind == "specialised":
+            side = has(config)
+            times[side] = min(float(time_us), times.get(side, inf))
+    return _over(times.get(True), times.get(False))
 
 
 def _line(

@@ -150,6 +150,12 @@ def config_words(config: Mapping[str, Any]) -> str:
     return " ".join([config["family"], tile, *rest])
 
 
+def energy_words(energy_j: float) -> str:
+    """An energy in mJ: four digits, and all whole ones of more."""
+    energy_mj = energy_j * 1e3
+    return f"{energy_mj:.4g}" if energy_mj < 1e4 else f"{energy_mj:,.0f}"
+
+
 def launch(table: Table, row: Row) -> dict[str, Any]:
     """What the configuration's launch takes."""
     return {

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from app.cli.arguments import add_device, add_json, add_wishes, bounded
-from app.cli.documents import given
+from app.cli.documents import wishes_of
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.shapes import SUITE_HELP
 from app.cli.show import show_record
@@ -18,8 +18,6 @@ from app.host import detect_host
 from solver.bench import bench_solve
 from solver.bench_constraints import bench_constraints
 from solver.bench_memory import bench_memory
-from solver.constraints import NONE, Constraints
-from solver.objective import DEFAULT, Objective, objective_from_dict
 from solver.suites import load_suite
 
 
@@ -59,12 +57,7 @@ def _device(arguments: argparse.Namespace) -> str:
 def solve(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench solve``; exits 1 where an answer is not proved, or not right."""
     problems = load_suite(arguments.suite)
-    objective: Objective = DEFAULT
-    held = NONE
-    if arguments.objective is not None:
-        objective = objective_from_dict(given("objective", arguments.objective))
-    if arguments.constraints is not None:
-        held = Constraints.from_dict(given("constraints", arguments.constraints))
+    objective, held = wishes_of(arguments)
     with session.progress("solving") as bar:
         result = bench_solve(
             problems,

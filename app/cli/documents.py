@@ -20,7 +20,9 @@ from app.schemas.ops import AnyOptimize, AnyVerification, members
 from app.schemas.questions import ConfigRequest, VerificationRequest
 from app.strict_json import Refused, load
 from solver.config import Config
+from solver.constraints import NONE, Constraints
 from solver.errors import IllegalConfig, InvalidInput
+from solver.objective import DEFAULT, Objective, objective_from_dict
 from solver.question import NormQuestion, Question
 
 
@@ -83,6 +85,20 @@ def question_of(arguments: argparse.Namespace) -> Question | NormQuestion:
     return request.question(detect_host().device if request.device is None else request.device)
 
 
+def wishes_of(arguments: argparse.Namespace) -> tuple[Objective, Constraints]:
+    """What --objective and --constraints say, for commands that ask the same of many problems.
+
+    Raises InvalidInput naming the path that is wrong.
+    """
+    objective: Objective = DEFAULT
+    constraints = NONE
+    if arguments.objective is not None:
+        objective = objective_from_dict(given("objective", arguments.objective))
+    if arguments.constraints is not None:
+        constraints = Constraints.from_dict(given("constraints", arguments.constraints))
+    return objective, constraints
+
+
 def verification_of(
     arguments: argparse.Namespace,
 ) -> VerificationRequest | NormVerificationRequest:
@@ -103,11 +119,15 @@ Union = TypeVar("Union", bound=RootModel[Any])
 
 
 def _read(union: type[Union], values: dict[str, Any]) -> Union:
-    """As ``app.schemas.questions.read``, one fault at a time: a command has one line for it."""
+    """As ``app.schemas.questions.read``, one fault at a time: a command has one line for it.
+
+    A name that is unknown comes first: where it is misspelt another is missing for it.
+    """
     try:
         return union.model_validate(values)
     except ValidationError as error:
-        raise InvalidInput(*describe(error.errors()[0], union)) from None
+        faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+        raise InvalidInput(*describe(faults[0], union)) from None
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from app.ops import op_of
 from solver.families.registry import memory_bytes
 from solver.report import config_words as config_words
+from solver.report import energy_words as energy_words
 
 Body = Mapping[str, Any]
 
@@ -68,8 +69,8 @@ def sustained_rows(p: Body) -> list[tuple[str, Any]]:
     return [
         (
             "held for seconds",
-            f"{held['power_w']:.0f} W at {held['clock_mhz']} MHz, {held['energy_j'] * 1e3:.4g} mJ "
-            f"and {held['time_us']:.2f} µs a launch",
+            f"{held['power_w']:.0f} W at {held['clock_mhz']} MHz, "
+            f"{energy_words(held['energy_j'])} mJ and {held['time_us']:.2f} µs a launch",
         )
     ]
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from rich.markup import escape
 from app.cli.arguments import add_json, bounded
 from app.cli.documents import json_text, write_json, write_whole
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
+from app.errors import EnvironmentLacks
 from app.problem_documents import from_exception
 from solver.device import load_profile
 from solver.errors import InvalidInput, WarpwrightError
@@ -133,12 +134,18 @@ def check(arguments: argparse.Namespace, session: Session) -> int:
     from app.picks.step import Status
 
     began_s = time.monotonic()
-    with _told_to_github(arguments, session):
+    with _told_where_it_ends(arguments, session, began_s):
         picks = read_picks(arguments.file)
         locked = read_lock(picks.path, picks.lock_path)
         report = _report(arguments, session, picks, locked, began_s)
-    _tell(arguments, session, report, picks)
-    return {Status.FAILS: NEGATIVE, Status.LACKS: ENVIRONMENT}.get(report.status, OK)
+    code = {Status.FAILS: NEGATIVE, Status.LACKS: ENVIRONMENT}.get(report.status, OK)
+    try:
+        _tell(arguments, session, report, picks)
+    except EnvironmentLacks as lacks:
+        if code != NEGATIVE:
+            raise
+        session.say(escape(f"error: {lacks}"))  # that a pick fails outweighs it
+    return code
 
 
 def _report(
@@ -161,16 +168,25 @@ def _report(
 
 
 @contextmanager
-def _told_to_github(arguments: argparse.Namespace, session: Session) -> Iterator[None]:
-    """Around what may end before there is a report: GitHub shows why at the picks file."""
+def _told_where_it_ends(
+    arguments: argparse.Namespace, session: Session, began_s: float
+) -> Iterator[None]:
+    """Around what may end before there is a report: GitHub shows why at the picks file, and JUnit
+    XML says it too, so that none of an earlier check is taken for this one's."""
+    from app.picks.report import unfinished
     from app.picks.reports.github import error_command, in_github
+    from app.picks.reports.junit import junit
 
     try:
         yield
     except WarpwrightError as error:
+        words = from_exception(error).detail
         if arguments.github or in_github():
-            words = from_exception(error).detail
             session.command(error_command(str(arguments.file), 1, "check", words, os.environ))
+        if arguments.junit is not None:
+            report = unfinished(str(arguments.file), words, time.monotonic() - began_s)
+            with suppress(EnvironmentLacks):  # what ended the check is told
+                write_whole(arguments.junit, junit(report))
         raise
 
 

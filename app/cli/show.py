@@ -13,6 +13,7 @@ from app.cli.kinds import kind_rows
 from app.cli.layout import (
     Body,
     config_words,
+    energy_words,
     kernel_words,
     pairs,
     predicted_rows,
@@ -126,7 +127,7 @@ SHOWN: dict[str, Callable[[Body], str]] = {
     "smem, B": lambda row: f"{row['smem_bytes']:,}",
     "registers": lambda row: str(row["registers_per_thread"] or "-"),
     "W": lambda row: f"{row['power_w']:.0f}",
-    "mJ": lambda row: f"{row['energy_j'] * 1e3:.4g}",
+    "mJ": lambda row: energy_words(row["energy_j"]),
 }
 """Values of a configuration that is listed, by the heads of their columns."""
 USUAL = ("time, µs", "wait, µs", "smem, B", "registers")

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from app.cli.arguments import add_cache, add_device, add_json
-from app.cli.documents import write_json
+from app.cli.arguments import add_cache, add_device, add_json, add_wishes
+from app.cli.documents import wishes_of, write_json
 from app.cli.session import OK, Session
 from app.cli.shapes import add_shapes, load_shapes
 from app.cli.show import show_record
@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
     add_shapes(table_)
     table_.add_argument("--proof", default="full", metavar="|".join(PROOFS))
     add_cache(table_)
+    add_wishes(table_)
     table_.add_argument("--out", required=True, type=Path, metavar="FILE")
     add_device(table_)
     add_json(table_)
@@ -34,12 +35,15 @@ def add_commands(commands: Any) -> None:
 def table(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright table --shapes FILE.csv --out table.json``."""
     device = arguments.device or detect_host().device
+    objective, constraints = wishes_of(arguments)
     with session.progress("picking") as bar:
         document = make_table(
             load_shapes(arguments),
             device=device,
             cache=arguments.cache,
             proof=arguments.proof,
+            objective=objective,
+            constraints=constraints,
             progress=bar,
         )
     write_json(arguments.out, document)

@@ -21,6 +21,7 @@ DIGITS = 12  # of a hash, in words
 SHOWN = 6  # values that differ, in words
 ASKED = ("problem", "cache", "objective", "constraints")
 FOUND = ("config", "predicted", "proof")
+SAME_PICK = "the same pick and times"
 
 
 class Kind(StrEnum):
@@ -133,7 +134,7 @@ def _change(
     if kept["config"] != new["config"]:
         words = f"another pick: {_words(ends[0])} → {_words(ends[1])}"
         return Change(name, Kind.OTHER, causes, _since(words, causes), *ends)
-    words = "the same pick and times"
+    words = "another question, of which the pick and times are the same" if asked else SAME_PICK
     if kept["predicted"] != new["predicted"]:
         was, is_ = kept["predicted"]["time_us"], new["predicted"]["time_us"]
         words = f"the same pick, predicted {was:.2f} → {is_:.2f} µs"

@@ -93,6 +93,12 @@ class Report:
         }
 
 
+def unfinished(picks_file: str, words: str, elapsed_s: float) -> Report:
+    """The report of a check that ended before it looked at a pick; ``words`` say why."""
+    step = Step("check", Status.LACKS, words)
+    return Report(picks_file, picks_file, None, (step,), (), elapsed_s)
+
+
 def worst(steps: Iterator[Step] | tuple[Step, ...]) -> Status:
     """``fails`` where one fails, else ``lacks`` where one could not be done, else ``holds``."""
     found = {step.status for step in steps}

@@ -54,14 +54,7 @@ class ServerRunner:
     compiles_here = False
 
     def __init__(self, url: str, device: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise InvalidInput(
-                "--server", f"must be an address as http://host:8000, got {shortened(repr(url))}"
-            )
-        if parts.username is not None:
-            raise InvalidInput("--server", f"must not hold a password; {KEY_VARIABLE} has the key")
-        self._url = url.rstrip("/")
+        self._url = _address(url)
         self._device = device
         self._key = os.environ.get(KEY_VARIABLE, "").strip()
         self._opener = urllib.request.build_opener(_NoRedirects)
@@ -185,6 +178,24 @@ class ServerRunner:
             has = "does not take the key in" if self._key else "wants an API key:"
             return f"{self._url} {has} {KEY_VARIABLE}: {refused.detail}"
         return f"{self._url} answers {refused.status}: {refused.detail}"
+
+
+def _address(url: str) -> str:
+    """A service's address, without a slash at its end. Raises InvalidInput for what is none."""
+    got = "" if "@" in url else f", got {shortened(repr(url))}"  # a password is not repeated
+    wrong = InvalidInput("--server", f"must be an address as http://host:8000{got}")
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port != 0
+    except ValueError:  # an IPv6 address without its bracket, a port that is no number
+        raise wrong from None
+    written = url.isascii() and url.isprintable() and " " not in url
+    known = parts.scheme in ("http", "https") and parts.hostname
+    if not (written and known and has_port) or parts.query or parts.fragment:
+        raise wrong
+    if parts.username is not None:
+        raise InvalidInput("--server", f"must not hold a password; {KEY_VARIABLE} has the key")
+    return url.rstrip("/")
 
 
 def _refusal(error: urllib.error.HTTPError) -> _Refused:

@@ -229,7 +229,9 @@ class AdviseAnswer(Shape):
         "empty where the advice is by figures"
     )
     launch: LaunchShape | None = Field(description="of `ncu_csv`; else null")
-    notes: list[str] = Field(description="what had to be taken for something else")
+    notes: list[str] = Field(
+        description="what had to be taken for something else, and what times overrule"
+    )
     verdict: Verdict
     source: Source = Field(description="what the answer is by")
     steps: list[StepShape]

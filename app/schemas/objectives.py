@@ -128,8 +128,8 @@ class ConstraintsRequest(TypedDict, total=False):
     power_w: Annotated[
         CapRequest,
         Field(
-            description="watts of the device where launches follow one another for seconds; where "
-            "its power was measured"
+            description="predicted watts of the device where launches follow one another for "
+            "seconds, which measured ones may exceed; where its power was measured"
         ),
     ]
     config: ConfigBounds

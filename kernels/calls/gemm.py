@@ -24,7 +24,8 @@ from kernels.calls.scratch import StreamScratch
 from kernels.copies import scale
 from kernels.copy_plan import copies_needed
 from kernels.driver import checked
-from kernels.errors import LaunchFailed
+from kernels.errors import GpuAbsent, LaunchFailed
+from kernels.host import why_absent
 from kernels.launch import GemmLaunch
 from kernels.picks import TABLE_VARIABLE, PickTable, load_table
 from kernels.scalars import scalar
@@ -76,7 +77,8 @@ class Gemm:
 
         The first call of a problem compiles or loads its kernel. Raises InvalidProblem, which
         names the argument, for what can't be multiplied, IllegalConfig, TableRefused,
-        NoKernelFamily on another GPU, and what compiling and launching raise.
+        GpuAbsent without a GPU, NoKernelFamily on another one, and what compiling and launching
+        raise.
         """
         reader = reader_of(a)
         b_reader = reader_of(b)
@@ -147,7 +149,7 @@ class Gemm:
         a, b, out = arrays
         if stream is None:
             known = reader_of(a)
-            handle = cp.cuda.get_current_stream().ptr if known is None else known.stream(a)
+            handle = _current_stream() if known is None else known.stream(a)
         named = [
             None if array is None else exchanged(array, name, handle)
             for name, array in (("a", a), ("b", b), ("out", out))
@@ -219,6 +221,14 @@ def _launch(
         beta=beta,
     ).on(stream)
     return _together(bound, scratch) if copies_needed(plan) else bound
+
+
+def _current_stream() -> int:
+    """CuPy's current stream. Raises GpuAbsent where there is no GPU to have one."""
+    try:
+        return int(cp.cuda.get_current_stream().ptr)
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        raise GpuAbsent(f"{why_absent()}: {error}") from error
 
 
 def _ensure_context() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import hashlib
 import json
 import struct
 import sys
@@ -113,7 +114,14 @@ def load_modules(folder: Path, recipe: dict[str, Any]) -> dict[str, Any]:
     """The recipe's cubins in the current context, by the names that launches know them by."""
     loaded = {}
     for name, module in recipe["modules"].items():
-        image = np.frombuffer((folder / module["cubins"][recipe["arch"]]).read_bytes(), np.uint8)
+        file = module["cubins"][recipe["arch"]]
+        try:
+            content = (folder / file).read_bytes()
+        except OSError as error:
+            sys.exit(f"{folder / file} can't be read: {error.strerror}")
+        if hashlib.sha256(content).hexdigest() != module["sha256"][file]:
+            sys.exit(f"{folder / file} is not the recipe's: its SHA-256 is another")
+        image = np.frombuffer(content, np.uint8)
         loaded[name] = checked(driver.cuModuleLoadData(image.ctypes.data))
     return loaded
 
@@ -228,15 +236,25 @@ def _plain(value: Any) -> Any:
     return [int(x) for x in value] if isinstance(value, list) else int(value)
 
 
+def read_recipe(file: Path) -> dict[str, Any]:
+    """The recipe in a file, or an exit that says why there is none."""
+    try:
+        recipe = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"{file} can't be read as a recipe: {error}")
+    found = recipe.get("format") if isinstance(recipe, dict) else None
+    if found not in FORMATS:
+        sys.exit(f"{file} has the format {found!r}; this knows {', '.join(FORMATS)}")
+    return dict(recipe)
+
+
 def main() -> int:
     """Run the command; 0 where every element is right."""
     parser = argparse.ArgumentParser(description="Make the launch of an export.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).resolve().parent)
     parser.add_argument("--print", action="store_true", help="launch nothing, print what would be")
     arguments = parser.parse_args()
-    recipe = json.loads((arguments.folder / "recipe.json").read_text("utf-8"))
-    if recipe["format"] not in FORMATS:
-        sys.exit(f"recipe.json has the format {recipe['format']!r}; this knows {FORMATS}")
+    recipe = read_recipe(arguments.folder / "recipe.json")
     if arguments.print:
         print(json.dumps(printed(recipe)))
         return 0

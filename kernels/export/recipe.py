@@ -216,7 +216,12 @@ def _limits(plan: LaunchPlan, device: DeviceProfile) -> list[str]:
             f"finds {name} changed, in the same stream"
         ]
 
-    scratch = "what buffers it names" if _buffers(plan) else "nothing"
+    shared = (
+        "launches in one stream may share its buffers; launches that may run at once need buffers "
+        "of their own"
+        if _buffers(plan)
+        else "it needs no buffers: launches may run at once wherever each has a C of its own"
+    )
     problem = plan.problem
     return [
         f"a GPU of compute capability 9.0 ({ARCH}); the grid is for {device.limit('sms')} SMs, "
@@ -228,7 +233,7 @@ def _limits(plan: LaunchPlan, device: DeviceProfile) -> list[str]:
         "C overlaps neither A nor B",
         *copied("A", plan.a),
         *copied("B", plan.b),
-        f"launches in one stream may share {scratch}; launches that may run at once may not",
+        shared,
         "all values of this recipe belong to this problem and configuration: another m, n, k, "
         "pitch or alignment has another recipe",
     ]

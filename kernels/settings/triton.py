@@ -36,6 +36,8 @@ ROUTING = (
     "weights; the shapes here are products of all rows with one weight"
 )
 
+PLACES = "types, layout, pitches and alignments: a file is found by N, K and the GPU alone"
+
 
 def _unsaid(config: Config) -> list[str]:
     """Fields that keep a configuration from being said."""
@@ -80,8 +82,7 @@ def server_files(
     keeps its first. ``device_title`` is the GPU as ``torch.cuda.get_device_name`` has it.
     """
     files: dict[str, dict[str, Any]] = {}
-    unsaid = [OTHER_KERNEL, ROUTING]
-    unsaid.append("layout, pitches and alignments: a file is found by N, K and the GPU alone")
+    unsaid = [OTHER_KERNEL, ROUTING, PLACES]
     for problem, config in rows:
         arguments = triton_settings(config)["config"]
         if arguments is None:

@@ -33,8 +33,9 @@ SOURCES: Mapping[Source, str] = {
 """What an answer is by, in words."""
 ALTERNATIVE = (
     "asynchronous copies several chunks ahead, into a ring that like warps fill themselves: "
-    "cp.async, or bulk copies from sm_90 on. On one H200 it came within 10 % of what divided warps "
-    "gained, and was before them where many warps fit: where a kernel waits on loads, try it first"
+    "cp.async, or bulk copies from sm_90 on. On one H200, over 96 problems of norm_activation, "
+    "such kernels took 0.94 to 1.11 times the time of divided warps (1.02 times in the median): "
+    "where a kernel waits on loads, try it first"
 )
 CAVEAT = (
     "On one H200, over 96 problems of norm_activation, divided warps took 0.91 to 1.11 times the "

@@ -26,8 +26,10 @@ ID, KERNEL, UNIT, NAME, VALUE = "ID", "Kernel Name", "Metric Unit", "Metric Name
 BLOCK, GRID, CAPABILITY = "Block Size", "Grid Size", "CC"
 OWN_WORDS = "=="
 PLAIN = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
-ELSEWHERE = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+,\d+|\d{1,3}(\.\d{3}){2,}|\d+,(\d{1,2}|\d{4,}))")
+GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+ELSEWHERE = re.compile(
+    r"[+-]?(\d{1,3}(\.\d{3})+,\d+|\d{1,3}(\.\d{3}){2,}|\d+,(\d{1,2}|\d{4,})|0\d*,\d+)"
+)
 """Numbers whose comma is the decimal point, where one can tell."""
 
 

@@ -22,6 +22,9 @@ RATES = {
     for time, us in (("second", 1e6), ("s", 1e6))
 }
 FRACTION = {"%": 0.01}
+MOST_FRACTION = 1.5
+"""Of a percentage or a share: measured ones exceed 1 by a little; beyond this the number was
+written or read wrongly."""
 PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9}
 THINGS = ("", "inst", "block", "thread", "warp", "cycle", "ratio", "register/thread", "count")
 COUNT = {
@@ -30,6 +33,7 @@ COUNT = {
     for prefix, factor in PREFIXES.items()
     if thing or not prefix
 }
+MOST_UNITS = 12  # that a message lists
 SIZE = re.compile(r"\(\s*(\d{1,10})\s*,\s*(\d{1,10})\s*,\s*(\d{1,10})\s*\)|(\d{1,10})")
 
 Units = Mapping[str, float]
@@ -159,7 +163,7 @@ def _stall(launch: Launch, kind: str) -> float | None:
     )
     whole = _optional(launch, BETWEEN_ISSUES, COUNT)
     if cycles is not None and whole:
-        return min(1.0, cycles / whole)
+        return _share(f"stall {kind} over {BETWEEN_ISSUES[0]}", cycles / whole)
     samples = {
         name: _optional(launch, (name,), COUNT) or 0.0
         for name in launch.metrics
@@ -171,9 +175,21 @@ def _stall(launch: Launch, kind: str) -> float | None:
 
 
 def _fraction(launch: Launch, names: tuple[str, ...]) -> float | None:
-    """A percentage as a fraction; measured ones exceed 100 by a little."""
+    """A percentage as a fraction."""
     value = _optional(launch, names, FRACTION)
-    return None if value is None else min(1.0, value)
+    name = next((name for name in names if name in launch.metrics), names[0])
+    return None if value is None else _share(name, value)
+
+
+def _share(name: str, value: float) -> float:
+    """A part of a whole, at most 1."""
+    if value > MOST_FRACTION:
+        raise InvalidInput(
+            FIELD,
+            f"{name} must be at most 100 %, got {value:.6g} times that: numbers must have a "
+            "decimal point; export with LC_ALL=C",
+        )
+    return min(1.0, value)
 
 
 def _size(launch: Launch, column: str, metric: str) -> int:
@@ -210,10 +226,15 @@ def _optional(launch: Launch, names: tuple[str, ...], units: Units) -> float | N
         if metrics and "__" in name and all(metric.unit not in units for metric in metrics):
             raise InvalidInput(
                 FIELD,
-                f"{name} must be in {', '.join(unit or 'no unit' for unit in units)}, got "
-                f"{shortened(repr(metrics[0].unit))}",
+                f"{name} must be in {_listed(units)}, got {shortened(repr(metrics[0].unit))}",
             )
     return None
+
+
+def _listed(units: Units) -> str:
+    """Units as a message lists them: of many, those without a prefix."""
+    shown = [unit for unit, factor in units.items() if factor == 1 or len(units) <= MOST_UNITS]
+    return ", ".join(unit or "no unit" for unit in shown)
 
 
 def _finite(name: str, value: float) -> float:

@@ -20,13 +20,23 @@ FP32_TFLOPS = {
     "rtx4090": 82.6,
 }
 """Peak of the general pipes in fp32, a multiply-add counted as two: NVIDIA's datasheets."""
+FP32_LANES = {"sm_80": 64}
+"""Multiply-adds of an SM in a cycle, where they are not 128 (CUDA C++ programming guide)."""
+SM_BYTES_PER_CYCLE = 64
+"""What an SM takes of the L2 in a cycle at most (NVIDIA A100 whitepaper; one H200: 64 to 69)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes and operations per us of the whole device, a loaded SM's latency, what an SM holds."""
+    """Bytes and operations per us of the whole device, a loaded SM's latency, what an SM holds.
 
+    ``memory_peak_bytes_per_us`` is the datasheet's, which no launch passes;
+    ``sm_bytes_per_us`` what one SM moves at most.
+    """
+
+    memory_peak_bytes_per_us: float
     memory_bytes_per_us: float
+    sm_bytes_per_us: float
     l2_bytes_per_us: float
     flops_per_us: float
     tensor_flops_per_us: float
@@ -34,18 +44,27 @@ class Rates:
     sms: int
     sm: SmLimits
 
+    def working_sms(self, blocks: int) -> int:
+        """SMs that have one of so many blocks: the others neither load nor compute."""
+        return min(self.sms, blocks)
+
 
 def rates_of(device: DeviceProfile) -> Rates:
     """A device's rates. Raises Unsupported for a device whose SMs work otherwise."""
     if device.name not in FP32_TFLOPS:
         raise Unsupported("device", f"advice is for {', '.join(FP32_TFLOPS)}, got {device.name}")
-    reached = device.limits["memory_bytes_per_us"].value * REACHED_BANDWIDTH.value
+    peak, sms = device.limits["memory_bytes_per_us"].value, device.limit("sms")
+    reached = peak * REACHED_BANDWIDTH.value
+    flops_per_us = FP32_TFLOPS[device.name] * 1e6
+    cycles_per_us = flops_per_us / (2 * sms * FP32_LANES.get(device.arch, 128))
     return Rates(
+        memory_peak_bytes_per_us=peak,
+        sm_bytes_per_us=SM_BYTES_PER_CYCLE * cycles_per_us,
         memory_bytes_per_us=reached,
         l2_bytes_per_us=reached * L2_BANDWIDTH.value,
-        flops_per_us=FP32_TFLOPS[device.name] * 1e6,
+        flops_per_us=flops_per_us,
         tensor_flops_per_us=device.limits["tensor_tflops"].value * 1e6,
         latency_us=device.constant("paper", "dma_startup_us") * LOADED_LATENCY.value,
-        sms=device.limit("sms"),
+        sms=sms,
         sm=sm_limits(device),
     )

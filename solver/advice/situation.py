@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from solver.advice import thresholds as given
+from solver.advice.conflicts import check_times
 from solver.advice.figures import L2, MIN_TIME_US, KernelFigures
 from solver.advice.rates import Rates
 from solver.advice.thresholds import Range
@@ -25,6 +26,7 @@ class Room:
 class Situation:
     """A launch on a device.
 
+    sms                  that have a block
     load_us, compute_us  each stage as if the other took no time; compute_us None: not known
     blocks, warps        resident on an SM
     in_flight_bytes      of an SM: what its resident warps have asked for while they wait
@@ -35,6 +37,7 @@ class Situation:
 
     figures: KernelFigures
     rates: Rates
+    sms: int
     load_us: float
     compute_us: float | None
     served_by_l2: bool
@@ -62,15 +65,18 @@ class Situation:
 
 
 def situation_of(figures: KernelFigures, rates: Rates) -> Situation:
-    """What the figures come to. Raises InvalidInput for a block that no SM holds."""
+    """What the figures come to. Raises InvalidInput for a block that no SM holds, and for figures
+    that contradict one another."""
     blocks = _resident_blocks(figures, rates)
+    check_times(figures, rates)
     warps = figures.resident_warps
     if warps is None:
         warps = float(blocks * figures.block_warps)
     load_us, compute_us = _load_us(figures, rates), _compute_us(figures, rates)
     roof_us = max(load_us, compute_us or 0.0)
     rate = min(figures.read_bytes / max(roof_us, MIN_TIME_US), _bytes_per_us(figures, rates))
-    needed = rate * rates.latency_us / rates.sms
+    sms = rates.working_sms(figures.grid_blocks)
+    needed = rate * rates.latency_us / sms
     each = given.ASSUMED_IN_FLIGHT
     if (known := figures.bytes_in_flight_per_warp) is not None:
         each = Range(known, known, known)
@@ -78,6 +84,7 @@ def situation_of(figures: KernelFigures, rates: Rates) -> Situation:
     return Situation(
         figures=figures,
         rates=rates,
+        sms=sms,
         load_us=load_us,
         compute_us=compute_us,
         served_by_l2=figures.data_in == L2 or hits >= given.SERVED.value,
@@ -104,6 +111,13 @@ def _resident_blocks(figures: KernelFigures, rates: Rates) -> int:
             f"must be at most {rates.sm.smem_bytes - BLOCK_SMEM_BYTES} on this device, got "
             f"{figures.smem_per_block_bytes}",
         )
+    most = held * figures.block_warps
+    if figures.resident_warps is not None and figures.resident_warps > most:
+        raise InvalidInput(
+            "resident_warps",
+            f"must be at most {most}: an SM holds {held} blocks of {figures.block_warps} warps "
+            f"with these registers and shared memory; got {figures.resident_warps:g}",
+        )
     return min(held, -(-figures.grid_blocks // rates.sms))
 
 
@@ -114,8 +128,9 @@ def _load_us(figures: KernelFigures, rates: Rates) -> float:
 
 
 def _bytes_per_us(figures: KernelFigures, rates: Rates) -> float:
-    """What the source of the data gives at most."""
-    return rates.l2_bytes_per_us if figures.data_in == L2 else rates.memory_bytes_per_us
+    """What the source of the data gives at most, and what SMs that have a block take."""
+    source = rates.l2_bytes_per_us if figures.data_in == L2 else rates.memory_bytes_per_us
+    return min(source, rates.working_sms(figures.grid_blocks) * rates.sm_bytes_per_us)
 
 
 def _compute_us(figures: KernelFigures, rates: Rates) -> float | None:
@@ -123,7 +138,8 @@ def _compute_us(figures: KernelFigures, rates: Rates) -> float | None:
         return figures.compute_us
     if figures.flops is not None or figures.tensor_flops is not None:
         general = (figures.flops or 0.0) / rates.flops_per_us
-        return general + (figures.tensor_flops or 0.0) / rates.tensor_flops_per_us
+        tensor = (figures.tensor_flops or 0.0) / rates.tensor_flops_per_us
+        return (general + tensor) * rates.sms / rates.working_sms(figures.grid_blocks)
     if figures.compute_fraction is not None and figures.time_us is not None:
         return figures.compute_fraction * figures.time_us
     return None

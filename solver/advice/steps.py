@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from solver.advice import thresholds as given
 from solver.advice.finding import NO, UNKNOWN, YES, Outcome, Reason, Step, refused
+from solver.advice.gain import unexplained
 from solver.advice.situation import Situation
 
 WAITS, STAGES, BUFFERS = "waits_on_loads", "stages", "buffers"
@@ -20,7 +21,7 @@ def waits_on_loads(s: Situation) -> Step:
         "in_flight_bytes_high": s.in_flight_bytes.high,
         "needed_bytes": s.needed_bytes,
     }
-    limits = (given.BUSY, given.STALLED, given.LATENCY)
+    limits = (given.BUSY, given.STALLED, given.LATENCY, given.EXPLAINED)
     if reasons := _used_up(s):
         return refused(WAITS, reasons, figures, limits)
     outcome, words, missing = _by_stalls(s) or _by_bytes_in_flight(s)
@@ -99,15 +100,21 @@ def _by_bytes_in_flight(s: Situation) -> Found:
     if s.compute_us is None:
         return UNKNOWN, f"{words}, were there no arithmetic.", ("flops",)
     if high < s.needed_bytes:
+        if unexplained(s):
+            return (
+                UNKNOWN,
+                f"{words}, and yet the launch takes {s.figures.time_us:.4g} µs: more than its "
+                "stages would, one after the other and every load waited for.",
+                ("long_scoreboard_fraction",),
+            )
         return YES, f"{words}.", ()
     return UNKNOWN, f"{words}.", ("bytes_in_flight_per_warp",)
 
 
 def stages(s: Situation) -> Step:
     """Are there two stages, not too unequal, with enough data between them?"""
-    workers = min(s.rates.sms, s.figures.grid_blocks)
     chunk = s.figures.chunk_bytes or given.LARGEST_CHUNK_BYTES
-    chunks = s.figures.read_bytes / workers / chunk
+    chunks = s.figures.read_bytes / s.sms / chunk
     figures: dict[str, float | str | None] = {
         "load_us": s.load_us,
         "compute_us": s.compute_us,

@@ -82,6 +82,13 @@ LATENCY = Threshold(
     "1",
     "Nsight Compute's own rules take less than 0.6 of both throughputs for latency (SpeedOfLight)",
 )
+EXPLAINED = Threshold(
+    "most time over what stages explain",
+    2.0,
+    "1",
+    "plain kernels took at most 1.37 times both stages, one after the other with every load waited "
+    f"for: operations beside multiply-adds are not counted; {GRID}",
+)
 SERVED = Threshold(
     "share of sectors that L2 has",
     0.9,

@@ -44,6 +44,7 @@ from solver.families.norm_activation_rivals import (
     compare,
 )
 from solver.limits import check_choice, check_integer
+from solver.words import listing
 
 LEAST_WARPS, MOST_WARPS = 4, 64
 """What may fit on an SM: no kernel of like warps has fewer, no SM holds more."""
@@ -65,11 +66,12 @@ VETOES = ("short_kernel", "too_little_data", "served_by_l2")
 @dataclass(frozen=True, slots=True)
 class NormAdvice:
     """The advice for a problem, the kernel that it is about, and the fastest kernel of each kind;
-    none where the advice is by figures."""
+    none where the advice is by figures. ``notes``: what times overrule, in words."""
 
     advice: Advice
     config: NormConfig
     kernels: tuple[Forecast, ...]
+    notes: tuple[str, ...] = ()
 
 
 def advise_problem(
@@ -100,7 +102,8 @@ def advise_problem(
         return NormAdvice(by_figures, kernel, ())
     found = compare(problem, device, cache, warps_per_sm, rival, unseen=unseen)
     advice = _by_forecasts(by_figures, found, ranges(found.basis), rival)
-    return NormAdvice(advice, found.rival.config, tuple(found.kernels.values()))
+    kernels = tuple(found.kernels.values())
+    return NormAdvice(advice, found.rival.config, kernels, _notes(advice, by_figures))
 
 
 def verdict_of(gain: float, off: Range) -> Verdict:
@@ -141,6 +144,17 @@ def _by_forecasts(
         else _times(off["ring"], found.rival.time_us / ring.time_us),
         alternative_rests_on=RESTS_ON[found.basis],
         source=found.source,
+    )
+
+
+def _notes(advice: Advice, by_figures: Advice) -> tuple[str, ...]:
+    """What the kernel's figures have against dividing its warps where times say otherwise."""
+    if advice.verdict == AGAINST or not by_figures.reasons:
+        return ()
+    names = listing([reason.reason for reason in by_figures.reasons])
+    return (
+        f"By the kernel's figures alone the answer would be no ({names}); kernels' times, by "
+        f"{SOURCES[advice.source]}, go before them.",
     )
 
 

@@ -51,6 +51,9 @@ def test_a_problem_is_answered_by_races_beside_it_or_by_the_model(client: TestCl
     raced = {"rows": 65536, "width": 1024, "activation": "poly", "degree": 128}
     crowded = asked(client, **{**PROBLEM, **raced}, warps_per_sm=8, rival="strong")
     assert crowded.verdict == "specialise"
+    assert [words.partition("(")[2].partition(")")[0] for words in crowded.notes] == [
+        "latency_hidden"
+    ]
     assert crowded.present_us is not None
     assert crowded.gain is not None
     assert crowded.gain.expected > 1.01
@@ -121,7 +124,19 @@ def test_a_launch_of_an_export_is_advised_on(client: TestClient, page: Any, note
             "figures.smem_per_block_bytes",
             "must be at most 232448 on this device",
         ),
+        ({"figures": KERNEL["figures"] | {"time_us": 10}}, "figures.time_us", "at least 223.7"),
+        ({**KERNEL, "device": "a6000"}, "figures.time_us", "must be at least 1398"),
+        (
+            {"figures": KERNEL["figures"] | {"resident_warps": 9}},
+            "figures.resident_warps",
+            "must be at most 8",
+        ),
         ({"ncu_csv": "no"}, "ncu_csv", "has no header"),
+        (
+            {"ncu_csv": raw().replace('"640.00"', '"10.00"')},
+            "ncu_csv.time_us",
+            "must be at least 222.3",
+        ),
         ({"ncu_csv": raw(ids=("0", "1"))}, "kernel", "must name one launch by its ID"),
         ({"ncu_csv": raw(), "device": "a100"}, "device", "compute capability is 9.0"),
     ],
@@ -160,7 +175,7 @@ def test_the_command_lines_answers_are_the_services(
     ]
     for words, body in (
         (["--figures", str(figures)], KERNEL),
-        (["--figures", str(figures), "--device", "a6000"], {**KERNEL, "device": "a6000"}),
+        (["--figures", str(figures), "--device", "h20"], {**KERNEL, "device": "h20"}),
         (["--ncu", str(export), "--kernel", "1"], {"ncu_csv": export.read_text(), "kernel": "1"}),
         (options, problem),
     ):

@@ -156,6 +156,8 @@ def test_at_a_terminal_what_can_not_be_had_is_told_once(command: str) -> None:
             ["--constraints", '{"config":{"tile_m":{"in":[64,"x"]}}}'],
             "constraints.config.tile_m.in.1",
         ),
+        (["--constraints", '{"power_w":{"min":300}}'], "constraints.power_w.min"),
+        (["--objective", '{"kind":"lexicographic","ordre":["time"]}'], "objective.ordre"),
         (["--constraints", "@."], "constraints"),
         (["--divergence", "nan"], "divergence"),
         (["--divergence", "2"], "divergence"),

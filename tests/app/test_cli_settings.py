@@ -70,6 +70,16 @@ def test_a_server_gets_a_file_for_each_weight(
     assert "N=500,K=777,device_name=NVIDIA_H200.json" in files
 
 
+def test_a_problem_that_another_of_its_extents_hides_is_named(
+    shapes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shapes.write_text("m,n,k,dtype,layout\n64,64,64,bf16,tn\n64,64,64,fp16,tn\n64,64,64,bf16,tt\n")
+    record, _ = made(shapes, "server", capsys)
+    further = record["cannot_express"]["further"]
+    assert [(each["dtype"], each["layout"]) for each in further] == [("fp16", "tn"), ("bf16", "tt")]
+    assert all("has one entry" in each["cannot_express"][0] for each in further)
+
+
 def test_a_problem_of_which_nothing_can_be_said_is_left_out_and_named(
     shapes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,9 @@ from app import answers
 from app.cli.main import main
 from kernels.picks import load_table
 from kernels.sources import source_hash
+from solver.constraints import Constraints
 from solver.device import load_profile
+from solver.objective import objective_from_dict
 from solver.problem import Problem
 from solver.question import Question
 
@@ -55,6 +57,29 @@ def test_a_table_has_the_same_bytes_every_time_and_says_what_made_it(shapes: Pat
     assert document["made_by"]["proof"] == "none"
 
 
+def test_a_table_is_by_the_objective_and_within_the_constraints(shapes: Path) -> None:
+    wishes = {
+        "objective": {"kind": "weighted", "weights": {"time": 1, "energy": 10}},
+        "constraints": {"power_w": {"max": 250}, "config": {"stages": {"max": 4}}},
+    }
+    words = [word for name, value in wishes.items() for word in (f"--{name}", json.dumps(value))]
+    out = made(shapes, "--proof", "none", *words)
+    table = load_table(out)
+    for problem, config in table.picks.items():
+        question = Question(
+            problem,
+            proof="none",
+            objective=objective_from_dict(wishes["objective"]),
+            constraints=Constraints.from_dict(wishes["constraints"]),
+        )
+        answer, _ = answers.optimize(question)
+        assert config.to_dict() == answer["config"]
+        assert answer["predicted"]["sustained"]["power_w"] <= 250
+    made_by = json.loads(out.read_text())["made_by"]
+    assert made_by["constraints"] == wishes["constraints"]
+    assert made_by["objective"]["weights"] == {"time": 1, "energy": 10}
+
+
 def test_the_command_says_what_it_wrote(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = made(shapes, "--json")
     record: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -68,6 +93,21 @@ def test_the_command_says_what_it_wrote(shapes: Path, capsys: pytest.CaptureFixt
         (["--proof", "some"], 2, "proof"),
         (["--shapes", "nowhere.csv"], 2, "shapes: must be one of"),
         (["--out", "/nowhere/table.json"], 3, "can't be written"),
+        (["--objective", '{"kind": "pareto", "axes": ["time"]}'], 2, "a front is no pick"),
+        (["--objective", '{"kind": "best"}'], 2, "objective.kind: must be one of"),
+        (["--objective", "{"], 2, "objective: must be JSON"),
+        (["--constraints", '{"sms": {"max": 100}}'], 2, "launches on all SMs"),
+        (["--constraints", '{"power_w": {"min": 1}}'], 2, "constraints.power_w.min: is unknown"),
+        (
+            ["--constraints", '{"power_w": {"max": 10}}'],
+            1,
+            "128 x 256 x 512 in bf16 (tn): constraints: no legal configuration satisfies",
+        ),
+        (
+            ["--constraints", '{"power_w": {"max": 500}}', "--device", "h100_sxm"],
+            2,
+            "the power of h100_sxm has not been measured",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_said(

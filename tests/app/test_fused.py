@@ -93,6 +93,23 @@ def test_the_page_shows_what_the_command_prints(
     assert all((tmp_path / name).is_file() for name in drawn.values())
 
 
+def test_the_line_names_what_divided_warps_win_at_natural_occupancy(folder: Path) -> None:
+    record, why = read_fused(folder, "h200")
+    assert record is not None
+    natural, crowded = (
+        next(row for row in record["by_problem"] if (row["warps_per_sm"] is None) is free)
+        for free in (True, False)
+    )
+    rows = [natural | {"gain": 1.03}, natural | {"width": 7, "gain": 1.01}, crowded | {"gain": 1.2}]
+    line = fused_line(dict(record) | {"by_problem": rows}, why, "docs/")
+    named = f"{natural['dtype']}, width {natural['width']}, degree {natural['degree']}"
+    assert f"1.03 times as fast: {named}); where" in line
+    rows = [natural | {"gain": 0.9}]
+    assert "0.90 times as fast); where" in fused_line(
+        dict(record) | {"by_problem": rows}, why, "docs/"
+    )
+
+
 def test_a_page_without_record_or_constants_says_so(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from solver.families.sm90_gemm_power import TABLE
 from solver.ground_truth import CONFIG_FIELDS
 from tests.power_profiles import LIMIT_W, powered, powered_raw, write_powered
 
+ROOT = Path(__file__).parents[2]
 PLANTED = {
     "power_static_w": 95.0,
     "power_sm_w": 0.8,
@@ -193,3 +194,24 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     path.write_text("{}", "utf-8")
     with pytest.raises(InvalidInput, match=r"no record of kernels\.power"):
         power_fit.load_record([path])
+
+
+def test_the_page_has_the_records_errors_and_the_room_that_a_cap_needs() -> None:
+    page = " ".join((ROOT / "docs" / "energy.md").read_text("utf-8").split())
+    recorded = ROOT / "bench" / "results" / "h200"
+    errors = json.loads((recorded / "power_errors.json").read_text("utf-8"))["held_out"]
+    power, energy = (
+        [f"{errors[kind][name] * 100:.1f} %" for name in ("mean_ape", "p95_ape")]
+        for kind in ("power", "energy")
+    )
+    assert f"{power[0]} in the mean and {power[1]} at the 95th percentile" in page
+    assert f"energy by {energy[0]} and {energy[1]}" in page
+    record = power_fit.load_record([recorded / "power.json"])
+    _, unseen = power_fit.parts(record.groups)
+    off, _ = power_fit.log_errors(unseen, load_profile("h200"))
+    quarter, twentieth, most = np.percentile(np.exp(-off) - 1, [75, 95, 100]) * 100
+    assert f"one in four drew more than {quarter:.0f} % over its prediction" in page
+    assert f"one in twenty more than {twentieth:.0f} %, the worst {most:.0f} %" in page
+    rows = json.loads((recorded / "power_held.json").read_text("utf-8"))["rows"]
+    beyond = max(row["measured"]["capped"]["power_w"] / row["cap_w"] for row in rows) - 1
+    assert f"one drew {beyond * 100:.0f} % more than its cap" in page

@@ -22,7 +22,7 @@ from kernels.calls import gemm as calls
 from kernels.calls.device import PER_THREAD
 from kernels.calls.gemm import Gemm
 from kernels.calls.once import Once
-from kernels.errors import LaunchFailed, NoKernelFamily, TableRefused
+from kernels.errors import GpuAbsent, LaunchFailed, NoKernelFamily, TableRefused
 from kernels.launch_plan import plan_launch
 from kernels.picks import TABLE_VARIABLE, parse_table, table_document
 from kernels.tensor_map import encode_tensor_map
@@ -309,6 +309,17 @@ def test_streams_of_any_library_are_taken(fake: Fake) -> None:
     assert [each.stream for each in gpu.enqueued] == [11, 12, 13, 14]
     with pytest.raises(InvalidInput, match="stream: must be a CUDA stream"):
         gemm.gemm(A, B, C, stream="default")
+
+
+def test_a_host_without_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise calls.cp.cuda.runtime.CUDARuntimeError(35)
+
+    monkeypatch.setattr(calls.cp.cuda, "get_current_stream", none)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    host = np.zeros((16, 16), np.float16)
+    with pytest.raises(GpuAbsent, match="no NVIDIA GPU: CUDA_VISIBLE_DEVICES is ''"):
+        Gemm().gemm(host, host)
 
 
 def test_arrays_of_any_library_come_through_dlpack(fake: Fake) -> None:

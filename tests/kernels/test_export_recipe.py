@@ -248,3 +248,42 @@ def test_the_program_says_that_it_has_no_gpu(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert run.stderr.startswith("no GPU can be used: cudaError")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_limits_speak_of_buffers_where_there_are_some() -> None:
+    for problem, config in LAUNCHES.values():
+        recipe = launch_recipe(problem, config, DEVICE)
+        said = "launches in one stream may share its buffers" in " ".join(recipe["limits"])
+        assert said is bool(recipe["buffers"])
+        assert not any("may share nothing" in words for words in recipe["limits"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "can't be read as a recipe: "),
+        ("{", "can't be read as a recipe: "),
+        ("\xff", "can't be read as a recipe: "),
+        ("[]", "has the format None; this knows warpwright-launch-1"),
+        ('{"format": "warpwright-launch-9"}', "has the format 'warpwright-launch-9'"),
+    ],
+)
+def test_the_program_says_what_is_no_recipe(
+    tmp_path: Path, content: str | None, words: str
+) -> None:
+    file = tmp_path / RECIPE
+    if content is not None:
+        file.write_text(content, "latin-1")
+    with pytest.raises(SystemExit) as left:
+        follow.read_recipe(file)
+    assert str(left.value).startswith(f"{file} {words}")
+
+
+def test_the_program_loads_the_recipes_own_cubins_alone(tmp_path: Path) -> None:
+    about = {"cubins": {"sm_90a": "gemm.cubin"}, "sha256": {"gemm.cubin": "0" * 64}}
+    recipe = {"arch": "sm_90a", "modules": {"gemm": about}}
+    with pytest.raises(SystemExit, match=r"gemm\.cubin can't be read: No such file"):
+        follow.load_modules(tmp_path, recipe)
+    (tmp_path / "gemm.cubin").write_bytes(b"another")
+    with pytest.raises(SystemExit, match=r"gemm\.cubin is not the recipe's"):
+        follow.load_modules(tmp_path, recipe)

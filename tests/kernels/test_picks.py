@@ -48,6 +48,10 @@ def test_a_table_for_something_else_is_refused_with_both_named(
         table.require(DEVICE)
 
 
+def repr_short(content: bytes) -> str:
+    return repr(content[:4])
+
+
 def without(name: str) -> Callable[[Any], Any]:
     return lambda document: {key: value for key, value in document.items() if key != name}
 
@@ -56,18 +60,33 @@ def with_row(**parts: Any) -> Callable[[Any], Any]:
     return lambda document: document | {"rows": [document["rows"][0] | parts]}
 
 
+def with_another_row(**parts: Any) -> Callable[[Any], Any]:
+    """The same problem once more, with parts of its configuration changed."""
+
+    def change(document: Any) -> Any:
+        (row,) = document["rows"]
+        return document | {"rows": [row, row | {"config": row["config"] | parts}]}
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda _: [], "is no table of picks of the format warpwright-picks-1, but list"),
+        (lambda _: [], "is no table of picks of the format warpwright-table-1, but list"),
         (lambda _: {}, "but None"),
-        (lambda document: document | {"format": "warpwright-picks-9"}, "warpwright-picks-9"),
+        (lambda document: document | {"format": "warpwright-table-9"}, "warpwright-table-9"),
         (without("rows"), "has no rows"),
         (without("made_for"), "does not say what it was made for"),
         (with_row(problem={"m": 0, "n": 1, "k": 1}), "row 0: m: must be between 1"),
-        (with_row(problem={"m": 1, "colour": 1}), "row 0"),
+        (with_row(problem={"m": 1, "n": 1, "k": 1, "colour": 1}), "row 0: problem.colour: is unkn"),
+        (with_row(problem={"m": 1, "n": 1}), "row 0: problem.k: is required"),
+        (with_row(problem={"m": "1", "n": 1, "k": 1}), "row 0: m: must be an integer"),
+        (with_row(problem=None), "row 0: problem: is required and must be a JSON object"),
+        (with_row(config=[1]), "row 0: config: is required and must be a JSON object"),
+        (with_another_row(stages=4), "row 1: its problem has another row before"),
         (with_row(config={"family": family.NAME}), "row 0: tile_m: is required"),
-        (lambda document: document | {"rows": [3]}, "row 0"),
+        (lambda document: document | {"rows": [3]}, "row 0: problem: is required"),
     ],
 )
 def test_what_is_no_table_is_refused(change: Callable[[Any], Any], words: str) -> None:
@@ -75,7 +94,12 @@ def test_what_is_no_table_is_refused(change: Callable[[Any], Any], words: str) -
         parse_table(change(copy.deepcopy(DOCUMENT)), "table.json")
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b""])
+def test_a_row_that_is_there_twice_is_read_once() -> None:
+    table = parse_table(with_another_row()(DOCUMENT), "table.json")
+    assert table.picks == {PROBLEM: CONFIG}
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"", b"[" * 100_000], ids=repr_short)
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "table.json"
     file.write_bytes(content)

@@ -142,6 +142,27 @@ def test_claims_count_where_they_held() -> None:
     assert all(line["why"] for line in by_claim.values())
 
 
+def test_what_had_not_been_tried_is_held_against_divided_warps_without_it() -> None:
+    stored = roles(1, 8, copies="bulk", barrier="mbarrier", hold="shared", stores="bulk")
+    some = [
+        outcome({STRONG: 0.1, BULK: 1.0, stored: 0.9, roles(1, 4): 0.95}),
+        outcome({STRONG: 0.1, BULK: 1.0, stored: 0.9, roles(1, 4): 0.91}),
+        outcome({STRONG: 0.1, BULK: 1.0}),
+        outcome({STRONG: 0.1, BULK: 1.0, stored: 1.1}, warps=8),
+    ]
+    lines = {
+        line["over"]: line
+        for line in claims(some)
+        if line["claim"].startswith("not tried before: rows held in their slots")
+    }
+    natural, crowded = lines["as many warps as fit"], lines["4, 8 or 16 on an SM"]
+    assert (natural["held"], natural["problems"]) == (1, 2)
+    assert natural["least"] == pytest.approx(0.9 / 0.95)
+    assert (crowded["held"], crowded["problems"], crowded["median"]) == (0, 1, 1.1)
+    ends = [line for line in claims(some) if "blocks that end" in line["claim"]]
+    assert [line["problems"] for line in ends] == [0, 0]
+
+
 def test_bandwidth_is_of_problems_that_memory_alone_bounds() -> None:
     ceilings = {"ceilings": {"copy_gb_per_s": 4000.0}}
     heavy = NormProblem(65536, 1024, "fp32", "layer", "poly", 512)

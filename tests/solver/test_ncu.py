@@ -186,6 +186,7 @@ def test_a_time_is_needed_only_where_a_rate_is_all_there_is() -> None:
         ("us", "fast", "gpu__time_duration.sum must be a number, got 'fast'"),
         ("us", "640,00", "640,00: numbers must have a decimal point; export with LC_ALL=C"),
         ("ns", "640.000.123", "numbers must have a decimal point"),
+        ("us", "0,640", "0,640: numbers must have a decimal point; export with LC_ALL=C"),
         ("ns", "1.234,5", "numbers must have a decimal point"),
         ("us", "1,23,456", "must be a number"),
         ("us", "9" * 400, "must be no less than 0 and finite"),
@@ -207,6 +208,37 @@ def test_a_european_number_anywhere_in_the_launch_gives_the_locale_away() -> Non
         gpu__time_duration_sum=("ns", "640.000"), lts__t_sector_hit_rate_pct=("%", "50,1")
     )
     assert "LC_ALL=C" in refused(text)[1]
+
+
+PERCENTAGES = [name for name, (unit, _) in COLUMNS.items() if unit == "%"]
+
+
+@pytest.mark.parametrize("name", PERCENTAGES)
+def test_a_percentage_may_exceed_a_hundred_by_a_little_alone(name: str) -> None:
+    """34,725 may be thirty-four with a decimal comma, and is no percentage either way."""
+    assert figures(raw(COLUMNS | {name: ("%", "101.3")})).time_us == 640
+    for text in ("34,725", "151"):
+        field, message = refused(raw(COLUMNS | {name: ("%", text)}))
+        assert field == "ncu_csv"
+        assert message.startswith(f"{name} must be at most 100 %")
+        assert "LC_ALL=C" in message
+
+
+def test_a_stall_is_no_longer_than_all_of_a_warps_time() -> None:
+    ratio = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
+    assert figures(raw(COLUMNS | {ratio: ("", "7.6")})).long_scoreboard_fraction == 0.95
+    field, message = refused(raw(COLUMNS | {ratio: ("", "5,200")}))
+    assert field == "ncu_csv"
+    assert "stall long_scoreboard" in message
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMNS if not name.endswith("_size")])
+def test_a_unit_that_is_none_is_told_in_a_message_that_can_be_read(name: str) -> None:
+    field, message = refused(raw(COLUMNS | {name: ("furlong", "1")}))
+    assert field == "ncu_csv"
+    assert message.startswith(f"{name} must be in ")
+    assert message.endswith("got 'furlong'")
+    assert len(message) < 220
 
 
 def test_another_gpus_export_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from solver.advice import thresholds
 from solver.advice.thresholds import Range
 from solver.device import load_profile
 from solver.errors import InvalidInput, InvalidProblem, Unsupported
@@ -57,7 +58,7 @@ def test_what_stages_take_is_not_called_the_launchs_time() -> None:
     reasons = advise_problem(NormProblem(5, 5), H200).advice.reasons
     (words,) = (each.words for each in reasons if each.reason == "short_kernel")
     assert "launch takes" not in words
-    assert words.startswith("Its stages take at most 0.00")
+    assert words.startswith("Its stages take at most 0.0")
 
 
 def test_a_row_that_no_team_holds_is_a_plain_kernels_and_undecided() -> None:
@@ -191,18 +192,58 @@ def test_without_a_model_crowded_warps_are_figures_of_the_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "cache", "reason"),
+    ("problem", "cache", "rival", "reason"),
     [
-        (NormProblem(64, 1024), "cold", "short_kernel"),
-        (NormProblem(4096, 1024), "warm", "served_by_l2"),
+        (NormProblem(64, 1024), "cold", "like_warps", "short_kernel"),
+        (NormProblem(64, 1024), "cold", "plain", "too_little_data"),
+        (NormProblem(4096, 1024), "warm", "plain", "served_by_l2"),
     ],
 )
 def test_the_model_does_not_overrule_what_holds_without_it(
-    problem: NormProblem, cache: str, reason: str
+    problem: NormProblem, cache: str, rival: str, reason: str
 ) -> None:
-    advice = advise_problem(problem, MODELLED, cache, rival="plain", warps_per_sm=4).advice
+    advice = advise_problem(problem, MODELLED, cache, rival=rival, warps_per_sm=4).advice
     assert advice.verdict == "no"
     assert reason in {each.reason for each in advice.reasons}
+
+
+def test_what_figures_have_against_a_verdict_by_times_is_told_beside_it() -> None:
+    """Steps of the figures may say no where times say yes, or don't say: never without a word."""
+    told = set()
+    for problem in (POLY, BESIDE, ALONE, replace(POLY, degree=512), NormProblem(64, 1024)):
+        for warps in (None, 4, 8):
+            for rival in RIVALS:
+                found = advise_problem(problem, MODELLED, warps_per_sm=warps, rival=rival)
+                bare = advise_problem(problem, BARE, warps_per_sm=warps, rival=rival)
+                against = [reason.reason for reason in bare.advice.reasons]
+                overruled = found.advice.verdict != "no" and bool(against)
+                assert len(found.notes) == overruled
+                assert not overruled or all(reason in found.notes[0] for reason in against)
+                assert bare.notes == ()
+                told.add((found.advice.verdict, overruled))
+    assert told >= {("specialise", True), ("specialise", False), ("no", False)}
+
+
+@pytest.mark.parametrize("rows", [1, 7, 132, 1000])
+@pytest.mark.parametrize("width", [8, 1024, 4096])
+@pytest.mark.parametrize("warps", [None, 4])
+def test_a_launch_of_a_few_microseconds_is_never_divided(
+    rows: int, width: int, warps: int | None
+) -> None:
+    for rival in RIVALS:
+        advice = advise_problem(
+            NormProblem(rows, width), MODELLED, warps_per_sm=warps, rival=rival
+        ).advice
+        assert advice.present_us is not None
+        assert advice.verdict == "no" or advice.present_us.expected > thresholds.SHORT.value
+
+
+def test_one_long_row_is_not_called_a_short_kernel() -> None:
+    """One SM does all of it: the device's rates are not its."""
+    found = advise_problem(NormProblem(1, 65536), MODELLED).advice
+    assert "short_kernel" not in {reason.reason for reason in found.reasons}
+    assert found.present_us is not None
+    assert found.present_us.expected > thresholds.SHORT.value
 
 
 def test_rows_that_only_a_plain_kernel_takes_are_held_against_it() -> None:

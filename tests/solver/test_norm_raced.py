@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,16 @@ import pytest
 
 from app.recorded import results_folder
 from bench import norm_races
-from solver.advice.advise import CAVEAT
+from solver.advice.advise import ALTERNATIVE, CAVEAT
 from solver.advice.thresholds import TIE
 from solver.device import DeviceProfile, load_profile
 from solver.families import norm_activation_raced as raced
-from solver.families.norm_activation import NormProblem
+from solver.families.norm_activation import KINDS, NormProblem
+from solver.families.norm_activation_advice import advise_problem, verdict_of
 from solver.families.norm_activation_cost import predicted_us
-from solver.families.norm_activation_rivals import DEFAULT_RIVAL, DIVIDED, RIVALS
+from solver.families.norm_activation_rivals import DEFAULT_RIVAL, DIVIDED, RIVALS, compare
 from solver.norm_record import NormRace, races_of
-from tests.norm_profiles import invented
+from tests.norm_profiles import bare, invented
 
 H200 = load_profile("h200")
 RECORDS = [results_folder("h200") / f"{name}.json" for name in ("norm_grid", "norm_further")]
@@ -99,10 +101,11 @@ def test_the_ranges_that_ship_are_those_of_races_model_and_constants_as_they_are
             assert 0.5 < low <= middle <= high
 
 
-def test_what_advice_says_was_measured_is_what_the_record_has() -> None:
-    def least_us(race: NormRace, *kinds: str) -> float:
-        return float(race.measured_us[np.isin(race.kinds, kinds)].min())
+def least_us(race: NormRace, *kinds: str) -> float:
+    return float(race.measured_us[np.isin(race.kinds, kinds)].min())
 
+
+def test_what_advice_says_was_measured_is_what_the_record_has() -> None:
     races = recorded()
     gains = np.array(
         [least_us(race, *RIVALS[DEFAULT_RIVAL]) / least_us(race, DIVIDED) for race in races]
@@ -118,3 +121,52 @@ def test_what_advice_says_was_measured_is_what_the_record_has() -> None:
         f"{(won & ~natural).sum()} of {(~natural).sum()}, by up to {100 * gains.max() - 100:.0f} %",
     ):
         assert words in CAVEAT
+    rings = np.array([least_us(race, "ring") / least_us(race, DIVIDED) for race in races])
+    for words in (
+        f"over {len(races)} problems",
+        f"{rings.min():.2f} to {rings.max():.2f} times the time",
+        f"({np.median(rings):.2f} times in the median)",
+    ):
+        assert words in ALTERNATIVE
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def words_of(page: str) -> str:
+    return " ".join((DOCS / page).read_text("utf-8").split())
+
+
+def test_the_models_page_says_how_far_off_each_kind_is() -> None:
+    off: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for race in recorded():
+        errors = np.abs(race.predicted_us(H200, counted=True) / race.measured_us - 1)
+        for kind, values in off.items():
+            values += errors[race.kinds == kind].tolist()
+    percent = {kind: f"{100 * np.mean(values):.0f}" for kind, values in off.items()}
+    assert (
+        f"{percent['ring']} to {percent['strong']} % over strong kernels and rings, "
+        f"{percent['specialised']} % over specialised ones, {percent['plain']} % over plain ones"
+    ) in words_of("norm-model.md")
+
+
+def test_advices_page_says_what_the_model_alone_and_figures_alone_are_worth() -> None:
+    said, hidden = Counter[tuple[bool, str]](), Counter[bool]()
+    for race in recorded():
+        gain = least_us(race, *RIVALS[DEFAULT_RIVAL]) / least_us(race, DIVIDED)
+        if abs(gain - 1) <= TIE.value:
+            continue
+        asked = (race.problem, H200, "cold", race.warps_per_sm, DEFAULT_RIVAL)
+        found = compare(*asked, raced=False)
+        assert found.gain is not None
+        said[gain > 1, verdict_of(found.gain, raced.ranges("model")[DEFAULT_RIVAL])] += 1
+        by_figures = advise_problem(race.problem, bare(), warps_per_sm=race.warps_per_sm).advice
+        hidden[gain > 1] += "latency_hidden" in {each.reason for each in by_figures.reasons}
+    given = sum(count for (_, verdict), count in said.items() if verdict != "undecided")
+    right = said[True, "specialise"] + said[False, "no"]
+    page = words_of("advice.md")
+    assert f"on {given} of {said.total()} ({right} right)" in page
+    won = sum(count for (wins, _), count in said.items() if wins)
+    assert hidden[True] == won
+    assert f"spoke against all {won} problems of the grid that divided warps won" in page
+    assert f"(and {hidden[False]} of the {said.total() - won} that they lost)" in page

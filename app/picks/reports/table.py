@@ -73,7 +73,8 @@ def show_made(console: Console, path: str, made: Made, written: bool) -> None:
     for change in made.changes:
         console.print(_words(change), markup=False, highlight=False, soft_wrap=True)
     said = "written" if written else "left as it is"
-    console.print(f"{path}: {count} picks, {said}", markup=False, highlight=False, soft_wrap=True)
+    noun = "pick" if count == 1 else "picks"
+    console.print(f"{path}: {count} {noun}, {said}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _words(change: Change) -> str:

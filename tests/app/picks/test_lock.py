@@ -14,7 +14,16 @@ from app.schemas.locks import LockFile
 from kernels.sources import source_hash
 from solver.device import load_profile
 from solver.model_version import MODEL_VERSION
-from tests.app.picks.tools import PICKS, FakeGpu, edit, lock_of, locked, scratch
+from tests.app.picks.tools import (
+    PICKS,
+    FakeGpu,
+    edit,
+    lock_of,
+    locked,
+    report,
+    scratch,
+    steps_of,
+)
 
 
 def lock(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> tuple[int, Any]:
@@ -96,6 +105,52 @@ objective = { kind = "lexicographic", order = ["smem"] }
     objectives = [each["objective"] for each in json.loads(lock_of(path).read_text())["picks"]]
     assert objectives[0] == {"kind": "weighted", "weights": {"time": 1.0, "smem": 0.05}}
     assert objectives[2] == {"kind": "lexicographic", "order": ["smem"]}
+
+
+def test_energy_and_power_are_locked_and_guarded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+device = "h200"
+[[problems]]
+m = 512
+n = 512
+k = 512
+objective = { kind = "weighted", weights = { time = 1, energy = 10 } }
+[[problems]]
+m = 1000
+n = 77
+k = 333
+objective = { kind = "lexicographic", order = ["energy"] }
+[[problems]]
+name = "capped"
+m = 512
+n = 512
+k = 512
+constraints = { power_w = { max = 240 } }
+"""
+    path = locked(tmp_path, text)
+    assert main(["check", str(path), "--jobs", "1", "--static"]) == 0
+    scratch(tmp_path, text.replace("max = 240", "max = 10000"))
+    code, body = report(capsys, path)
+    assert code == 1
+    words = steps_of(body, "capped")["lock"]["words"]
+    assert 'constraints {"power_w": {"max": 240}} → {"power_w": {"max": 10000}}' in words
+    for device in ("h100_sxm", "h200_datasheet"):
+        scratch(tmp_path, text.replace("h200", device))
+        assert main(["lock", str(path), "--jobs", "1"]) == 1
+        assert f"the power of {device} has not been measured" in capsys.readouterr().err
+
+
+def test_a_question_that_changed_is_said_where_its_pick_is_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = locked(tmp_path)
+    edit(path, lambda d: d["picks"][0].update(constraints={"sms": {"max": 132}}))
+    code, body = report(capsys, path)
+    words = steps_of(body, "small")["lock"]["words"]
+    assert code == 1
+    assert words.startswith("another question, of which the pick and times are the same; since: ")
 
 
 def test_a_changed_problem_is_said_with_the_old_pick_and_the_new(

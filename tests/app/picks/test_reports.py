@@ -188,9 +188,38 @@ def test_what_ends_before_there_is_a_report_is_an_annotation_too(
     assert "no NVIDIA GPU" in errors[1]
 
 
-def test_xml_that_cant_be_written_exits_3(
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--gpu"], 3, "no NVIDIA GPU"),
+        (["--server", "http://127.0.0.1:9"], 3, "no service answers"),
+        (["--server", "nowhere"], 2, "must be an address"),
+        ([], 2, "is no JSON"),
+    ],
+)
+def test_what_ends_before_there_is_a_report_leaves_no_earlier_ones_xml(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    path, xml = locked(tmp_path), tmp_path / "out.xml"
+    asked = ["check", str(path), "--jobs", "1", "--junit", str(xml)]
+    assert main(asked) == 0
+    if not words:
+        lock_of(path).write_text("{")
+    assert main([*asked, *words]) == code
+    (suite,) = ElementTree.parse(xml).getroot()
+    (case,) = suite
+    (error,) = case
+    assert (suite.get("tests"), suite.get("errors"), error.tag) == ("1", "1", "error")
+    assert said in str(error.text)
+
+
+def test_xml_that_cant_be_written_exits_3_where_no_pick_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = locked(tmp_path)
-    assert main(["check", str(path), "--jobs", "1", "--junit", str(tmp_path / "no" / "x")]) == 3
+    asked = ["check", str(path), "--jobs", "1", "--junit", str(tmp_path / "no" / "x")]
+    assert main(asked) == 3
+    assert "can't be written" in capsys.readouterr().err
+    edit(path, lambda d: d["picks"][0]["config"].update(stages=99))
+    assert main(asked) == 1
     assert "can't be written" in capsys.readouterr().err

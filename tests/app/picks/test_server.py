@@ -114,7 +114,25 @@ def test_no_service_exits_3_and_names_the_address(
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000", "ftp://host", "http://", "", "http://me:secret@host", "http://h?a=b"]
+    "url",
+    [
+        "localhost:8000",
+        "ftp://host",
+        "http://",
+        "",
+        "http://me:secret@host",
+        "ftp://me:secret@host",
+        "http://me:secret@[::1",
+        "http://h?a=b",
+        "http://h#a",
+        "http://[::1",
+        "http://h:port",
+        "http://h:0",
+        "http://h:65536",
+        "http://h h",
+        "http://h\0",
+        "http://\N{LATIN SMALL LETTER E WITH ACUTE}",
+    ],
 )
 def test_an_address_that_is_none_exits_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, url: str
