@@ -1,4 +1,4 @@
-"""What the run of the service beside a GPU says, in words for docs/results.md."""
+"""What the runs of the service say, beside a GPU and under load, in words for docs/results.md."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 NAME = "service_gpu"
 TITLE = "## The service beside a GPU"
+LOAD_TITLE = "## The service under load"
 
 
 def service_part(record: dict[str, Any] | None) -> str:
@@ -58,3 +59,24 @@ def _hang(hang: dict[str, Any]) -> str:
         f"{hang['gpu_seconds']:.0f} s, in which it was run again to find out where; its process "
         f"was replaced{next_}. {cause}"
     )
+
+
+def load_part(record: dict[str, Any] | None) -> str:
+    """The section on ``make bench-service``."""
+    if record is None:
+        return f"{LOAD_TITLE}\n\n`make bench-service`: not run."
+    clients, single_ms = record["clients"], record["uncached_single_p50_ms"]
+    lines = [
+        f"- A cached `GET /v1/optimize` from {clients['cached']} clients: "
+        f"{record['cached_per_s']:,.0f} answers a second, {record['cached_ratio']:.2f} of a bare "
+        f"route that returns the same bytes; p99 {record['cached_p99_ms']:.1f} ms, "
+        f"{record['cached_p99_ratio']:.2f} of its.",
+        f"- Uncached `POST /v1/optimize` from {clients['uncached']} clients for "
+        f"{record['seconds']:.0f} s: {record['uncached_requests']:,} answers, "
+        f"{record['uncached_errors']} errors, p99 {record['uncached_p99_ms']:,.0f} ms, "
+        f"{record['uncached_p99_ms'] / single_ms:.0f} times the median of a single client "
+        f"({single_ms:.0f} ms); memory grew by {record['memory_growth']:.1%} after the first "
+        "minute.",
+    ]
+    about = f"{record['cores']} cores, {record['date'][:10]}, commit {record['commit'][:12]}"
+    return f"{LOAD_TITLE}\n\n`make bench-service`, {about}.\n\n" + "\n".join(lines)

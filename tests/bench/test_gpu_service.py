@@ -19,8 +19,10 @@ import pytest
 from bench import evidence, gpu_service
 from bench.gpu_service import Site
 from bench.hang_plants import PLANTS
+from bench.records import RESULTS, read_record
+from bench.report import PAGE
 from bench.service_checks import Evidence, faults_of, hang_facts
-from bench.service_page import service_part
+from bench.service_page import load_part, service_part
 from bench.service_run import Course, Kill, key_of
 from bench.service_stand import StandUnusable, user_of
 from bench.service_work import HANGING_KEY, WRONG_KEY, Asked, plant, work
@@ -366,3 +368,12 @@ def spoilt(words: str) -> Evidence:
 )
 def test_what_is_not_as_it_must_be_is_told(words: str) -> None:
     assert any(words in fault for fault in faults_of(spoilt(words)))
+
+
+def test_the_load_is_told_as_it_was_measured() -> None:
+    record = read_record(RESULTS / "service" / "load.json")
+    part = load_part(record)
+    assert f"{record['cached_ratio']:.2f} of a bare route" in part
+    assert f"{record['uncached_errors']} errors" in part
+    assert part in PAGE.read_text("utf-8")
+    assert "not run" in load_part(None)
