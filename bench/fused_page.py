@@ -80,7 +80,7 @@ def fused_line(record: Record | None, why: str, docs: str) -> str:
         f"without a ring on {_percent(record['against']['strong']['advice_right'])}, against plain "
         f"ones on {_percent(record['against']['plain']['advice_right'])}; predicted times "
         f"are {_percent(record['mean_ape_heldout'])} off on held-out rows, and the model's pick "
-        f"takes {record['regret_mean'] - 1:.1%} more than the fastest."
+        f"takes {record['regret_mean_heldout'] - 1:.1%} more than the fastest there."
     )
 
 

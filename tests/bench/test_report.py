@@ -65,6 +65,15 @@ def test_the_readme_and_the_page_show_what_the_norm_grid_says() -> None:
     assert fused_line(record, why, "docs/") in report.README.read_text("utf-8")
 
 
+def test_the_line_says_error_and_regret_of_the_same_held_out_problems() -> None:
+    record, why = read_fused(report.RESULTS / "h200", "h200")
+    assert record is not None, why
+    line = fused_line(record, why, "docs/")
+    heldout = f"{record['regret_mean_heldout'] - 1:.1%}"
+    assert heldout != f"{record['regret_mean'] - 1:.1%}"
+    assert f"held-out rows, and the model's pick takes {heldout} more than the fastest" in line
+
+
 def test_picks_of_another_model_are_said_to_be() -> None:
     solved = Engine().optimize(Question(Problem(64, 4096, 4096), proof="none"))
     pick = row(64, 4096, 4096) | {"config": solved.config.to_dict(), "cache": "cold"}
