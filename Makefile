@@ -24,6 +24,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 		{ echo "Python 3.11 or later is needed; name one with PYTHON=..." >&2; exit 3; }
 	@$(PYTHON) -c 'import ensurepip, venv' || \
 		{ echo "Python's venv module is needed (Debian and Ubuntu: apt install python3-venv)" >&2; exit 3; }
+	@echo "Making .venv: packages are fetched and installed, 0.9 GB on disk, which may take minutes"
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

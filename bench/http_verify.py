@@ -55,7 +55,10 @@ def call(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         raise Refused(f"{url}: {error.code}, {_detail(error.read()) or error.reason}") from error
     except OSError as error:
-        raise Refused(f"{url}: {getattr(error, 'reason', error)}") from error
+        raise Refused(
+            f"{url}: no answer ({getattr(error, 'reason', error)}); is `warpwright serve` running"
+            " there, and is --url its address?"
+        ) from error
 
 
 def _detail(body: bytes) -> str | None:

@@ -216,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     planned = list((further_cells if chosen.further else cells)(load_profile(chosen.device)))
     write(chosen.out, {"suite": "norm_grid", "cells": [cell.to_dict() for cell in planned]})
-    kinds = Counter(cell.config.kind for cell in planned)
+    counts = Counter(cell.config.kind for cell in planned).most_common()
+    kinds = ", ".join(f"{count} {kind}" for kind, count in counts)
     races = {cell.race: cell.held_out for cell in planned}
     print(
         f"{len(planned)} cells of {len(races)} problems, {sum(races.values())} held out: {kinds}",

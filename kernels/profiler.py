@@ -32,7 +32,10 @@ def find_ncu() -> str:
     """Where Nsight Compute's command is. Raises ProfilerUnusable where it is not on the path."""
     ncu = shutil.which("ncu")
     if ncu is None:
-        raise ProfilerUnusable("Nsight Compute's ncu is not on the path")
+        raise ProfilerUnusable(
+            "Nsight Compute's ncu is not on the path; it comes with the CUDA toolkit, in its bin"
+            " folder, or by itself (Debian and Ubuntu: nsight-compute)"
+        )
     return ncu
 
 

@@ -184,7 +184,9 @@ def test_where_no_service_answers_that_is_said(
         free.bind(("127.0.0.1", 0))  # bound and not listening: whoever connects is refused
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         assert told(monkeypatch, tmp_path, url) == 3
-    assert f"error: {url}/v1/optimize: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"error: {url}/v1/optimize: no answer (" in said
+    assert "is `warpwright serve` running there" in said
 
 
 def told(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str) -> int:

@@ -80,6 +80,9 @@ def test_the_plan_is_read_as_it_was_written(
 ) -> None:
     path = tmp_path / "plan.json"
     assert norm_grid.main(["--out", str(path)]) == 0
-    assert f"{len(cells)} cells of 96 problems" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{len(cells)} cells of 96 problems" in said
+    assert f"{sum(cell.config.kind == 'ring' for cell in cells)} ring" in said
+    assert "Counter" not in said
     assert json.loads(path.read_text("utf-8"))["suite"] == "norm_grid"
     assert read_cells(path, H200) == cells

@@ -42,7 +42,7 @@ def test_without_ncu_on_the_path_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProfilerUnusable, match="ncu is not on the path"):
+    with pytest.raises(ProfilerUnusable, match="ncu is not on the path; it comes with the CUDA"):
         find_ncu()
 
 
