@@ -93,6 +93,8 @@ def test_every_command_works(
         assert program == "warpwright"
         assert main(words) == 0, command
     capsys.readouterr()
+    assert main(["recheck", "pick.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) in DOCUMENTS
 
 
 def curl(client: TestClient, words: list[str], folder: Path) -> Any:
