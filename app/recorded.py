@@ -34,10 +34,11 @@ def results_folder(device: str) -> Path:
     return CHECKOUT / "bench" / "results" / device
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path, **members: type) -> Record | None:
     """A JSON object, compressed or not; None where there is no such file.
 
-    Raises InvalidInput (field ``results``) for a file that is none.
+    Raises InvalidInput (field ``results``) for a file that is none, or has one of the ``members``
+    not or as another type; lists are of objects.
     """
     if not path.is_file():
         return None
@@ -48,6 +49,11 @@ def _read(path: Path) -> Record | None:
         raise InvalidInput("results", f"{path} can't be read: {error}") from error
     if not isinstance(record, dict):
         raise InvalidInput("results", f"{path} is no JSON object")
+    for name, kind in members.items():
+        held = record.get(name)
+        rows = held if isinstance(held, list) else ()
+        if not isinstance(held, kind) or not all(isinstance(row, dict) for row in rows):
+            raise InvalidInput("results", f"{path} is no record: its {name} can't be read")
     return record
 
 
@@ -80,14 +86,15 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
             f"--out sweep/` on a host with that GPU makes it, to be copied to {folder} "
             "(docs/ground-truth.md), or --results names the folder that has it"
         )
-    results = [_read(each) for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
+    files = [each for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
+    results = [_read(each, rows=list) for each in files]
     return Recorded(
         groups=load_ground_truth(path),
         facts=_read(path.with_name("ground_truth.json")) or {},
-        regret=_read(folder / REGRET),
-        nvmmh=_read(folder / NVMMH),
-        ceilings=_read(folder / CEILINGS),
-        best_llm=_read(folder / BEST_LLM),
+        regret=_read(folder / REGRET, rows=list),
+        nvmmh=_read(folder / NVMMH, rows=list),
+        ceilings=_read(folder / CEILINGS, ceilings=dict),
+        best_llm=_read(folder / BEST_LLM, rows=list),
         triton=tuple(
             row for result in results if result for row in result["rows"] if row.get(TRITON_HOW)
         ),
@@ -114,7 +121,7 @@ def read_norm_grid(device: str, folder: Path | None = None) -> Record:
 
 def read_ceilings(device: str, folder: Path | None = None) -> Record | None:
     """The device's measured ceilings; None where there are none."""
-    return _read((results_folder(device) if folder is None else folder) / CEILINGS)
+    return _read((results_folder(device) if folder is None else folder) / CEILINGS, ceilings=dict)
 
 
 def _may_name_triton(path: Path) -> bool:

@@ -167,13 +167,20 @@ def test_fitted_figures_look_at_nothing_that_is_held_out(tmp_path: Path) -> None
     assert bodies[0] == bodies[1]
 
 
-def test_a_damaged_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("text", ["[", "[]", "{}", '{"rows": 3}', '{"rows": [3]}'])
+@pytest.mark.parametrize(
+    "name", ["regret.json", "best_llm.json", "picks_odd20.json", "ceilings.json", "nvmmh.json.gz"]
+)
+def test_a_damaged_record_is_named(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorded_folder(tmp_path)
-    (tmp_path / "regret.json").write_text("[")
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     assert main(["bench", "accuracy", "--results", str(tmp_path), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["errors"][0]
     assert error["field"] == "results"
-    assert "regret.json" in error["message"]
+    assert name in error["message"]
 
 
 def test_races_hold_the_pick_the_models_first_the_fastest_measured_and_the_peers(
