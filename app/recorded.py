@@ -19,6 +19,7 @@ from solver.ground_truth import GroundTruthGroup, load_ground_truth
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 GROUND_TRUTH = "ground_truth.csv.gz"
+GROUND_TRUTH_FACTS = "ground_truth.json"
 REGRET = "regret.json"
 NVMMH = "nvmmh.json.gz"
 CEILINGS = "ceilings.json"
@@ -76,7 +77,8 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
     """Everything recorded of a device that figures of accuracy come from.
 
     Raises EnvironmentLacks where there is no ground truth, which names the command that makes it;
-    InvalidInput for a file that can't be read.
+    InvalidInput for a file that can't be read, and for a table that is not the one beside which its
+    facts were written.
     """
     folder = results_folder(device) if folder is None else folder
     path = folder / GROUND_TRUTH
@@ -88,9 +90,18 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
         )
     files = [each for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
     results = [_read(each, rows=list) for each in files]
+    groups, beside = load_ground_truth(path), path.with_name(GROUND_TRUTH_FACTS)
+    facts = _read(beside, rows=int, failed=int) or {}
+    timed = sum(len(group.role) for group in groups)
+    if facts and facts["rows"] - facts["failed"] != timed:
+        raise InvalidInput(
+            "results",
+            f"{path} has {timed} timed rows, {beside} counts {facts['rows'] - facts['failed']}: "
+            "they are not of one sweep, or the table was cut off",
+        )
     return Recorded(
-        groups=load_ground_truth(path),
-        facts=_read(path.with_name("ground_truth.json")) or {},
+        groups=groups,
+        facts=facts,
         regret=_read(folder / REGRET, rows=list),
         nvmmh=_read(folder / NVMMH, rows=list),
         ceilings=_read(folder / CEILINGS, ceilings=dict),
