@@ -19,6 +19,7 @@ from solver.ground_truth import GroundTruthGroup, load_ground_truth
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 GROUND_TRUTH = "ground_truth.csv.gz"
+GROUND_TRUTH_FACTS = "ground_truth.json"
 REGRET = "regret.json"
 NVMMH = "nvmmh.json.gz"
 CEILINGS = "ceilings.json"
@@ -34,10 +35,11 @@ def results_folder(device: str) -> Path:
     return CHECKOUT / "bench" / "results" / device
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path, **members: type) -> Record | None:
     """A JSON object, compressed or not; None where there is no such file.
 
-    Raises InvalidInput (field ``results``) for a file that is none.
+    Raises InvalidInput (field ``results``) for a file that is none, or has one of the ``members``
+    not or as another type; lists are of objects.
     """
     if not path.is_file():
         return None
@@ -48,6 +50,11 @@ def _read(path: Path) -> Record | None:
         raise InvalidInput("results", f"{path} can't be read: {error}") from error
     if not isinstance(record, dict):
         raise InvalidInput("results", f"{path} is no JSON object")
+    for name, kind in members.items():
+        held = record.get(name)
+        rows = held if isinstance(held, list) else ()
+        if not isinstance(held, kind) or not all(isinstance(row, dict) for row in rows):
+            raise InvalidInput("results", f"{path} is no record: its {name} can't be read")
     return record
 
 
@@ -70,7 +77,8 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
     """Everything recorded of a device that figures of accuracy come from.
 
     Raises EnvironmentLacks where there is no ground truth, which names the command that makes it;
-    InvalidInput for a file that can't be read.
+    InvalidInput for a file that can't be read, and for a table that is not the one beside which its
+    facts were written.
     """
     folder = results_folder(device) if folder is None else folder
     path = folder / GROUND_TRUTH
@@ -80,14 +88,24 @@ def read_recorded(device: str, folder: Path | None = None) -> Recorded:
             f"--out sweep/` on a host with that GPU makes it, to be copied to {folder} "
             "(docs/ground-truth.md), or --results names the folder that has it"
         )
-    results = [_read(each) for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
+    files = [each for each in sorted(folder.glob("*.json")) if _may_name_triton(each)]
+    results = [_read(each, rows=list) for each in files]
+    groups, beside = load_ground_truth(path), path.with_name(GROUND_TRUTH_FACTS)
+    facts = _read(beside, rows=int, failed=int) or {}
+    timed = sum(len(group.role) for group in groups)
+    if facts and facts["rows"] - facts["failed"] != timed:
+        raise InvalidInput(
+            "results",
+            f"{path} has {timed} timed rows, {beside} counts {facts['rows'] - facts['failed']}: "
+            "they are not of one sweep, or the table was cut off",
+        )
     return Recorded(
-        groups=load_ground_truth(path),
-        facts=_read(path.with_name("ground_truth.json")) or {},
-        regret=_read(folder / REGRET),
-        nvmmh=_read(folder / NVMMH),
-        ceilings=_read(folder / CEILINGS),
-        best_llm=_read(folder / BEST_LLM),
+        groups=groups,
+        facts=facts,
+        regret=_read(folder / REGRET, rows=list),
+        nvmmh=_read(folder / NVMMH, rows=list),
+        ceilings=_read(folder / CEILINGS, ceilings=dict),
+        best_llm=_read(folder / BEST_LLM, rows=list),
         triton=tuple(
             row for result in results if result for row in result["rows"] if row.get(TRITON_HOW)
         ),
@@ -114,7 +132,7 @@ def read_norm_grid(device: str, folder: Path | None = None) -> Record:
 
 def read_ceilings(device: str, folder: Path | None = None) -> Record | None:
     """The device's measured ceilings; None where there are none."""
-    return _read((results_folder(device) if folder is None else folder) / CEILINGS)
+    return _read((results_folder(device) if folder is None else folder) / CEILINGS, ceilings=dict)
 
 
 def _may_name_triton(path: Path) -> bool:

@@ -31,7 +31,7 @@ from bench.fit import fit, load_groups, training_rows
 from bench.records import read_record
 from solver.accuracy import FITTED, HELD_OUT, measured_regret, part_figures, score
 from solver.calibration.prior import FIXED
-from solver.calibration.rows import with_constants
+from solver.calibration.rows import FAMILY, with_constants
 from solver.device import DeviceProfile, load_profile
 from solver.errors import InvalidInput
 from solver.ground_truth import load_ground_truth
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(chosen, name) < 1:
             parser.error(f"--{name}: must be at least 1, got {getattr(chosen, name)}")
     try:
-        load_profile(chosen.device)
+        load_profile(chosen.device).model(FAMILY)
         load_ground_truth(chosen.table)
     except InvalidInput as error:
         parser.error(str(error))

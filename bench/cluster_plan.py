@@ -13,15 +13,19 @@ covers a space has few such pairs, and none where picks are made.
 from __future__ import annotations
 
 import argparse
-import json
 import random
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.files import write
+from kernels.files import check_place
 from kernels.sources import commit, source_hash
 from solver.config import Config
 from solver.device import DeviceProfile, load_profile
+from solver.errors import InvalidInput
 from solver.pick import price
 from solver.problem import Problem
 from solver.space import tabulate
@@ -65,29 +69,33 @@ def twins(problem: Problem, device: DeviceProfile, rng: random.Random) -> list[C
     return [config for tile in chosen for config in tiles[tile].values()]
 
 
-def main() -> None:
-    """Write the plan."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the plan; leaves with 2 for a device without the family, or no place for it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--device", default="h200")
-    parser.add_argument("--out", required=True)
-    chosen = parser.parse_args()
-    rng, device = random.Random(chosen.seed), load_profile(chosen.device)
-    rows: list[dict[str, Any]] = [
-        {
-            "suite": "clusters",
-            "cache": "cold",
-            "role": "sample",
-            "check": False,
-            **problem.to_dict(),
-            "config": config.to_dict(),
-        }
-        for problem in problems()
-        for config in twins(problem, device, rng)
-    ]
-    with open(chosen.out, "w", encoding="utf-8") as file:
-        head = {"suite": "calibration", "commit": commit(), "source_hash": source_hash()}
-        json.dump(head | {"rows": rows}, file)
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args(arguments)
+    rng = random.Random(chosen.seed)
+    try:
+        check_place(chosen.out)
+        device = load_profile(chosen.device)
+        rows: list[dict[str, Any]] = [
+            {
+                "suite": "clusters",
+                "cache": "cold",
+                "role": "sample",
+                "check": False,
+                **problem.to_dict(),
+                "config": config.to_dict(),
+            }
+            for problem in problems()
+            for config in twins(problem, device, rng)
+        ]
+    except InvalidInput as error:
+        parser.error(str(error))
+    head = {"suite": "calibration", "commit": commit(), "source_hash": source_hash()}
+    write(chosen.out, head | {"rows": rows})
     print(f"{len(rows)} rows in {chosen.out}")
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.files import write
+from kernels.files import check_place
 from kernels.protocol import BENCH, rotation_sets
 from kernels.sources import commit, source_hash
 from solver.config import Config
@@ -237,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cap", type=float, default=CAP, help="on power, as a part of the pick's")
     chosen = parser.parse_args(arguments)
     try:
+        check_place(chosen.out)
         device = load_profile(chosen.device)
         if chosen.rows < 1 or not 0 < chosen.cap <= 1:
             raise InvalidInput("rows", "must be at least 1, and --cap above 0 and at most 1")

@@ -12,15 +12,19 @@ goes where picks are made. The GPU host runs it with
 from __future__ import annotations
 
 import argparse
-import json
 import random
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.files import write
+from kernels.files import check_place
 from kernels.sources import commit, source_hash
 from solver.config import Config
 from solver.device import load_profile
+from solver.errors import InvalidInput
 from solver.pick import best_rows, price
 from solver.problem import Problem
 from solver.shapes import odd_problems, unaligned_problems, varied_problems
@@ -49,41 +53,43 @@ def sample(problem: Problem, device: str, count: int, rng: random.Random) -> lis
     return chosen
 
 
-def main() -> None:
-    """Write the plan."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the plan; leaves with 2 for a device without the family, or no place for it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--per-problem", type=int, default=9)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="h200")
-    parser.add_argument("--out", required=True)
-    arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args(arguments)
+    rng = random.Random(chosen.seed)
     suites = {
         "llm": list(load_suite("llm")),
         "paper": list(load_suite("paper"))[::8],
-        "odd": odd_problems(arguments.seed, 24),
-        "varied": varied_problems(arguments.seed, 60),
-        "unaligned": unaligned_problems(arguments.seed, 30),
+        "odd": odd_problems(chosen.seed, 24),
+        "varied": varied_problems(chosen.seed, 60),
+        "unaligned": unaligned_problems(chosen.seed, 30),
     }
-    rows: list[dict[str, Any]] = []
-    for suite, problems in suites.items():
-        for problem in problems:
-            for config in sample(problem, arguments.device, arguments.per_problem, rng):
-                rows.append(
-                    {
-                        "suite": suite,
-                        "cache": "warm" if suite == "paper" else "cold",
-                        "role": "sample",
-                        "check": False,
-                        **problem.to_dict(),
-                        "config": config.to_dict(),
-                    }
-                )
+    try:
+        check_place(chosen.out)
+        rows: list[dict[str, Any]] = [
+            {
+                "suite": suite,
+                "cache": "warm" if suite == "paper" else "cold",
+                "role": "sample",
+                "check": False,
+                **problem.to_dict(),
+                "config": config.to_dict(),
+            }
+            for suite, problems in suites.items()
+            for problem in problems
+            for config in sample(problem, chosen.device, chosen.per_problem, rng)
+        ]
+    except InvalidInput as error:
+        parser.error(str(error))
     rng.shuffle(rows)
-    with open(arguments.out, "w", encoding="utf-8") as file:
-        head = {"suite": "calibration", "commit": commit(), "source_hash": source_hash()}
-        json.dump(head | {"rows": rows}, file)
-    print(f"{len(rows)} rows in {arguments.out}")
+    head = {"suite": "calibration", "commit": commit(), "source_hash": source_hash()}
+    write(chosen.out, head | {"rows": rows})
+    print(f"{len(rows)} rows in {chosen.out}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from kernels.sweep_runner import Figures, SweepRunner, read_device_facts
 from kernels.verify import require_gpu
 from solver.calibration.design import ROWS as DESIGN_ROWS
 from solver.calibration.design import SEED, CalibrationDesign
-from solver.device import load_profile
+from solver.device import load_profile, parse_profile, why_unfit
 from solver.limits import check_integer
 
 ROWS_MIN, ROWS_MAX = 40, 2000
@@ -152,7 +152,7 @@ class _Run:
         result = self._fit(basis, design)
         refusal = rules.of_errors(
             result.present_error, result.calibrated_error, self.record["fresh_rows"]
-        )
+        ) or rules.of_profile(why_unfit(parse_profile(result.text), self._device))
         return self._ended(result.text, refusal)
 
     def _ended(self, text: str | None, refusal: Refusal | None) -> Calibration:

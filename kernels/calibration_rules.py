@@ -14,7 +14,8 @@ from kernels.sweep_runner import Figures
 
 GPU_SHARED, GPU_THROTTLED, CLOCK_HELD = "gpu_shared", "gpu_throttled", "clock_held"
 ROWS_FAILED, NOISY, PREDICTS_WORSE = "rows_failed", "noisy", "predicts_worse"
-REASONS = (GPU_SHARED, GPU_THROTTLED, CLOCK_HELD, ROWS_FAILED, NOISY, PREDICTS_WORSE)
+UNFIT = "unfit"
+REASONS = (GPU_SHARED, GPU_THROTTLED, CLOCK_HELD, ROWS_FAILED, NOISY, PREDICTS_WORSE, UNFIT)
 
 BUSY = 0.05
 """Utilisation that a GPU may show before anything of ours runs."""
@@ -119,3 +120,8 @@ def of_errors(present: float, calibrated: float, rows: int) -> Refusal | None:
             f"{present:.2%}: that stays",
         )
     return None
+
+
+def of_profile(why_unfit: str | None) -> Refusal | None:
+    """A profile that could not stand in once it were stored (``solver.device.why_unfit``)."""
+    return None if why_unfit is None else Refusal(UNFIT, f"what was fitted is none: {why_unfit}")

@@ -24,8 +24,15 @@ from solver.model_version import MODEL_VERSION
 PROFILES_VARIABLE = "WARPWRIGHT_PROFILES"
 FIXED = ("vendor", "arch", "wavefront", "families")
 """What a calibration leaves as it is."""
+FIXED_LIMITS = (
+    *("threads_per_block", "threads_per_sm", "registers_per_thread", "registers_per_sm"),
+    *("smem_per_block_bytes", "smem_per_sm_bytes", "max_cluster"),
+)
+"""Limits of the architecture, by which kernels are legal: those of what ships, in every part."""
 MEASURED_APART = ("sm90_gemm_power",)
 """Tables of constants that a profile has or has not, whatever ships: no calibration makes them."""
+AT_MOST_ONE = ("release_lag_fraction",)
+"""Constants that are a part of something, which is whole at most."""
 NOT_PARSED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a file that is no profile raises."""
 Version = tuple[int, int, int]
@@ -196,10 +203,9 @@ def _shipped(name: str) -> DeviceProfile:
 
 @cache
 def _stand_in(name: str, path: Path, _of: Version) -> DeviceProfile:
-    shipped = _shipped(name)
     try:
         profile = parse_profile(path.read_text("utf-8"))
-        why = _unfit(profile, shipped)
+        why = why_unfit(profile, name)
     except NOT_PARSED as error:
         raise UnusableProfile(PROFILES_VARIABLE, f"{path} is no profile: {error!r}") from error
     if why is not None:
@@ -207,8 +213,9 @@ def _stand_in(name: str, path: Path, _of: Version) -> DeviceProfile:
     return profile
 
 
-def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
-    """Why one profile can't stand in for another."""
+def why_unfit(profile: DeviceProfile, name: str) -> str | None:
+    """Why a profile can't stand in for the one called ``name`` that ships; None where it can."""
+    shipped = _shipped(name)
     if profile.name != shipped.name:
         return f"it is of {profile.name}"
     version = (profile.calibration or {}).get("model_version")
@@ -225,16 +232,22 @@ def _unfit(profile: DeviceProfile, shipped: DeviceProfile) -> str | None:
         return "it has other limits or constants, or in other units"
     if not isinstance(profile.title, str) or set(profile.must_measure) - set(shipped.must_measure):
         return "its title is no text, or it must have more measured"
-    for name, limit in profile.limits.items():
-        kind = type(shipped.limits[name].value)
+    for limit_name, limit in profile.limits.items():
+        kind = type(shipped.limits[limit_name].value)
         if type(limit.value) is not kind or not _is_finite(limit.value):
-            return f"{name} must be a finite {kind.__name__} above 0, is {limit.value!r}"
+            return f"{limit_name} must be a finite {kind.__name__} above 0, is {limit.value!r}"
+        fixed = shipped.limits[limit_name].value
+        if limit_name in FIXED_LIMITS and limit.value != fixed:
+            return f"{limit_name} must be {fixed}, as in the profile that ships, is {limit.value}"
     for model, table in profile.models.items():
-        for name, constant in table.items():
-            none = constant.value == 0 and name in shipped.models.get(model, {})
-            none = none and shipped.constant(model, name) == 0
+        for constant_name, constant in table.items():
+            path = f"{model}.{constant_name}"
+            none = constant.value == 0 and constant_name in shipped.models.get(model, {})
+            none = none and shipped.constant(model, constant_name) == 0
             if not none and not _is_finite(constant.value):
-                return f"{model}.{name} must be a finite number above 0, is {constant.value!r}"
+                return f"{path} must be a finite number above 0, is {constant.value!r}"
+            if constant_name in AT_MOST_ONE and constant.value > 1:
+                return f"{path} must be at most 1, is {constant.value!r}"
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import gzip
 from dataclasses import dataclass, fields
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from solver.config import Config
 from solver.errors import InvalidInput
-from solver.problem import Problem
+from solver.problem import CACHES, Problem
 
 WHERE_FIELDS = ("suite", "cache", "role")
 PROBLEM_FIELDS = tuple(field.name for field in fields(Problem))
@@ -72,10 +73,22 @@ def problem_of_row(row: dict[str, str]) -> Problem:
     return Problem(**values)
 
 
+def _time_us(text: str) -> float:
+    """A time; not a number where there is none. Raises ValueError for another than that."""
+    if not text:
+        return nan
+    time_us = float(text)
+    if not 0 < time_us < inf:
+        raise ValueError(f"a time must be a finite number above 0, got {text}")
+    return time_us
+
+
 def _group(rows: list[dict[str, str]]) -> GroundTruthGroup:
     def times(name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.array([float(row[name] or "nan") for row in rows])
+        return np.array([_time_us(row[name]) for row in rows])
 
+    if rows[0]["cache"] not in CACHES:
+        raise ValueError(f"cache must be {' or '.join(CACHES)}, got {rows[0]['cache']!r}")
     return GroundTruthGroup(
         suite=rows[0]["suite"],
         problem=problem_of_row(rows[0]),

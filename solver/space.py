@@ -9,8 +9,8 @@ import numpy as np
 
 from solver.conflict import find_conflict
 from solver.constraints import NONE, POWER, Constraints, row_column
-from solver.device import DeviceProfile
-from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
+from solver.device import PROFILES_VARIABLE, DeviceProfile
+from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported, UnusableProfile
 from solver.families import paper, sm90_gemm, sm90_gemm_power
 from solver.families.norm_activation import NormProblem
 from solver.families.registry import family_of
@@ -69,23 +69,32 @@ def tabulate(
     calibrated one no ``divergence`` (of a warp's threads: a factor on compute time).
 
     ``grids`` are the counts of CTAs a launch may have, any without. Raises Unsupported where
-    the device has no family for the calibrated model.
+    the device has no family for the calibrated model, UnusableProfile where its constants give
+    some row a time that is no number or beyond 64 bits.
     """
-    if model == "paper":
-        if not isinstance(problem, Problem):
-            raise Unsupported("model", "paper is of matrix products alone; calibrated is of both")
-        return paper.tabulate(problem, device, divergence=divergence, grids=grids)
-    return family_of(problem).tabulate(problem, device, cache == "cold", grids)
+    if model == "paper" and not isinstance(problem, Problem):
+        raise Unsupported("model", "paper is of matrix products alone; calibrated is of both")
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            if isinstance(problem, Problem) and model == "paper":
+                return paper.tabulate(problem, device, divergence=divergence, grids=grids)
+            return family_of(problem).tabulate(problem, device, cache == "cold", grids)
+    except ArithmeticError as error:  # of profiles that ship none has such constants
+        raise UnusableProfile(
+            PROFILES_VARIABLE,
+            f"constants of the profile of {device.name} ({device.title}) give no time that can be "
+            f"counted: {error}",
+        ) from error
 
 
 def check_range(table: Table, extent: str = "m") -> None:
     """Raise InvalidProblem where some time is beyond what 64-bit ticks hold with room to spare,
     about the field ``extent``."""
-    longest = _longest(table)
-    if longest.max(initial=0) >= TICKS_MAX:
+    longest = float(_longest(table).max(initial=0)) + float(table.kernels.setup.max(initial=0))
+    if longest >= TICKS_MAX:
         raise InvalidProblem(
             extent,
-            f"some configuration may take {float(longest.max()) / TICKS_PER_US:.3g} µs on so few "
+            f"some configuration may take {longest / TICKS_PER_US:.3g} µs on so few "
             f"SMs; times are counted up to {TICKS_MAX / TICKS_PER_US:.3g} µs",
         )
 
@@ -93,9 +102,9 @@ def check_range(table: Table, extent: str = "m") -> None:
 def _longest(table: Table) -> np.ndarray[Any, np.dtype[np.float64]]:
     """A time, in ticks, that no row of each work exceeds by more than its kernel's set-up."""
     w = table.works
-    step = (w.load + w.jitter + w.latency + w.math).astype(float)
+    step = sum(part.astype(float) for part in (w.load, w.jitter, w.latency, w.math))
     longest: np.ndarray[Any, np.dtype[np.float64]] = (
-        w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed + w.store
+        w.waves * (w.units * (w.iterations * step + w.epilogue)) + w.fixed.astype(float) + w.store
     )
     return longest
 

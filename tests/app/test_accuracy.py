@@ -167,13 +167,41 @@ def test_fitted_figures_look_at_nothing_that_is_held_out(tmp_path: Path) -> None
     assert bodies[0] == bodies[1]
 
 
-def test_a_damaged_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recorded_folder(tmp_path)
-    (tmp_path / "regret.json").write_text("[")
+def test_a_table_that_was_cut_off_is_no_ground_truth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between two lines, so that what is left is a whole table by itself."""
+    path = recorded_folder(tmp_path) / "ground_truth.csv.gz"
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    path.write_bytes(gzip.compress(b"".join(lines[:-1])))
     assert main(["bench", "accuracy", "--results", str(tmp_path), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["errors"][0]
     assert error["field"] == "results"
-    assert "regret.json" in error["message"]
+    assert "ground_truth.json counts" in error["message"]
+
+
+@pytest.mark.parametrize("text", ["[", "[]", "{}", '{"rows": 3}', '{"rows": [3]}'])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "regret.json",
+        "ground_truth.json",
+        "best_llm.json",
+        "picks_odd20.json",
+        "ceilings.json",
+        "nvmmh.json.gz",
+    ],
+)
+def test_a_damaged_record_is_named(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded_folder(tmp_path)
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert main(["bench", "accuracy", "--results", str(tmp_path), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["errors"][0]
+    assert error["field"] == "results"
+    assert name in error["message"]
 
 
 def test_races_hold_the_pick_the_models_first_the_fastest_measured_and_the_peers(

@@ -119,6 +119,18 @@ def test_commands_say_that_it_is_missing_something(
     assert str(file) in json.loads(capsys.readouterr().out)["detail"]
 
 
+def test_constants_that_give_no_time_are_the_hosts_fault(file: Path, capsys: Any) -> None:
+    raw = json.loads(shipped_text_as_calibrated())
+    raw["models"]["sm90_gemm"]["hbm_sms_exponent"]["value"] = 1e6
+    with service(H200, runner(last_is_fastest)) as client:
+        file.write_text(json.dumps(raw))
+        response = client.post("/v1/optimize", json=SMALL)
+    assert (response.status_code, response.json()["type"]) == (503, UNAVAILABLE.type)
+    assert main(["optimize", "512", "512", "512", "--json"]) == 3
+    detail = json.loads(capsys.readouterr().out)["detail"]
+    assert "constants of the profile of h200" in detail
+
+
 def test_a_file_that_is_written_over_in_place_is_answered_by(file: Path) -> None:
     """As ``cp`` does, which leaves the folder as it was."""
     question = SMALL | {"proof": "full"}

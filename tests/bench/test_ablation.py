@@ -134,6 +134,7 @@ def test_the_table_has_the_whole_model_first_and_then_what_is_worth_most() -> No
     [
         (["nowhere.csv.gz"], "nowhere.csv.gz"),
         (["TRUTH", "--device", "h999"], "device: "),
+        (["TRUTH", "--device", "a100"], "a100 has no sm90_gemm constants"),
         (["TRUTH", "--evaluations", "0"], "--evaluations: must be at least 1, got 0"),
         (["TRUTH", "--processes", "-1"], "--processes: must be at least 1, got -1"),
     ],

@@ -6,9 +6,13 @@ import gzip
 import json
 import random
 from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from app.recorded import results_folder
-from bench import cluster_plan
+from bench import cluster_plan, sample_plan
 from kernels.bench_plan import parse_plan
 from solver.device import load_profile
 from solver.families.sm90_gemm_legality import check
@@ -35,6 +39,33 @@ def test_a_tile_comes_with_and_without_a_cluster() -> None:
     forms = {(c.tile_m, c.tile_n, c.split_k, c.tile_k, c.cluster_m, c.cluster_n) for c in chosen}
     assert len(forms) == len(chosen)
     assert sum(count > 1 for count in tiles.values()) >= 3
+
+
+@pytest.mark.parametrize("plan", [cluster_plan, sample_plan])
+@pytest.mark.parametrize(
+    ("device", "out", "named"),
+    [
+        ("h999", "plan.json", "device: must be one of"),
+        ("a100", "plan.json", "a100 runs no kernel family"),
+        ("h200", ".", "out: must name a file"),
+        ("h200", "file/plan.json", "can't be written"),
+    ],
+)
+def test_what_no_plan_can_be_made_of_is_named(
+    plan: Any, device: str, out: str, named: str, tmp_path: Path, capsys: Any
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        plan.main(["--device", device, "--out", str(tmp_path / out)])
+    assert ended.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_plan_s_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_plan, "problems", lambda: [Problem(1024, 1024, 2048)])
+    out = tmp_path / "new" / "plan.json"
+    cluster_plan.main(["--out", str(out)])
+    assert len(parse_plan(out.read_text("utf-8")).rows) > 3
 
 
 def test_the_recorded_rows_are_a_plan_s() -> None:

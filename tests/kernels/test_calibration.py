@@ -22,6 +22,7 @@ import kernels.sweep_host
 from kernels import calibration_rules as rules
 from kernels.calibrate import main
 from kernels.calibration import Asked, Calibration, calibrate
+from kernels.calibration_worker import FitResult, FitTask
 from kernels.errors import GpuLost, StepFailed
 from kernels.host import GpuUse, HostGpu
 from kernels.process import Outcome, OutcomeKind
@@ -31,6 +32,7 @@ from solver.calibration.rows import FAMILY, RowGroup, predict_us, with_constants
 from solver.device import DeviceProfile, load_profile, shipped_text
 from solver.errors import InvalidInput
 from solver.ground_truth import CONFIG_FIELDS
+from solver.model_version import MODEL_VERSION
 from solver.split import is_held_out
 
 H200 = load_profile("h200")
@@ -190,6 +192,21 @@ def test_a_profile_that_is_right_already_is_not_replaced_by_a_worse_one() -> Non
     assert found.refusal is not None
     assert found.refusal.reason == "predicts_worse"
     assert f"the present profile {record['error_present']:.2%}" in found.refusal.details
+
+
+def test_a_profile_that_could_not_stand_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored, it would have kept every later question of the device from its answer."""
+    monkeypatch.setattr(kernels.calibration, "fit_rows", _fits_a_lag_above_1)
+    found = run(FakeGpu(H200))
+    assert found.refusal is not None
+    assert found.refusal.reason == "unfit"
+    assert "release_lag_fraction must be at most 1" in found.refusal.details
+
+
+def _fits_a_lag_above_1(task: FitTask) -> FitResult:
+    raw = json.loads(shipped_text("h200")) | {"calibration": {"model_version": MODEL_VERSION}}
+    raw["models"][FAMILY]["release_lag_fraction"]["value"] = 1.2
+    return FitResult(0.05, 0.04, 0.05, 0.04, 1, json.dumps(raw))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +26,7 @@ from solver.accuracy import (
     scaled_errors,
     score,
 )
+from solver.errors import InvalidInput
 from solver.ground_truth import GroundTruthGroup, load_ground_truth
 from solver.problem import Problem
 from tests.ground_truths import H200, Timed, config, off_by, write_truth
@@ -40,6 +43,31 @@ ROWS = (
     Timed(off_by(SEEN, config(SEEN_TILE, 6), 0.0).row, None),
 )
 """Held out: the first four, two by shape, one by both, one by configuration."""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("median_us", value) for value in ("0", "-1", "nan", "inf", "x")),
+        ("p95_us", "0"),
+        ("repeat_us", "-3"),
+        ("cache", "lukewarm"),
+        ("tile_k", ""),
+    ],
+)
+def test_a_table_with_a_figure_that_none_can_be_is_refused_with_its_path(
+    column: str, value: str, tmp_path: Path
+) -> None:
+    path = write_truth(tmp_path, ROWS)
+    with gzip.open(path, "rt", newline="") as file:
+        rows = list(csv.DictReader(file))
+    with gzip.open(path, "wt", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows([rows[0] | {column: value}, *rows[1:]])
+    with pytest.raises(InvalidInput, match="can't be read") as refused:
+        load_ground_truth(path)
+    assert str(path) in refused.value.message
 
 
 def scored(

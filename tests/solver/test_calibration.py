@@ -29,7 +29,10 @@ from solver.calibration.rows import (
     with_constants,
 )
 from solver.calibration.start import from_datasheet, start_of
+from solver.constraints import NONE
 from solver.device import (
+    AT_MOST_ONE,
+    FIXED_LIMITS,
     PROFILES_VARIABLE,
     DeviceProfile,
     device_names,
@@ -38,12 +41,14 @@ from solver.device import (
     shipped_text,
 )
 from solver.engine import Engine
-from solver.errors import InvalidInput, UnusableProfile
+from solver.errors import InvalidInput, InvalidProblem, UnusableProfile
 from solver.ground_truth import CONFIG_FIELDS
 from solver.model_version import MODEL_VERSION
+from solver.pick import price
 from solver.problem import Problem
 from solver.question import Question
 from solver.recheck.shipped import read_profile
+from solver.space import Pricing, build_space
 from solver.split import is_form_held_out, is_held_out
 from solver.sweep_design import SweepRow
 
@@ -318,6 +323,54 @@ def test_a_file_with_a_number_that_nothing_can_be_priced_with_is_refused(
     stored.write_text(json.dumps(raw))
     with pytest.raises(UnusableProfile, match=rf"{name} must be a finite .* above 0, is "):
         load_profile("h200")
+
+
+def test_a_part_of_something_is_whole_at_most(stored: Path) -> None:
+    raw = json.loads(stored.read_text("utf-8"))
+    for value, fits in ((1.0, True), (1.001, False)):
+        raw["models"][FAMILY]["release_lag_fraction"]["value"] = value
+        store_profile(stored, json.dumps(raw))
+        if fits:
+            assert load_profile("h200").constant(FAMILY, "release_lag_fraction") == value
+        else:
+            with pytest.raises(UnusableProfile, match=r"release_lag_fraction must be at most 1"):
+                load_profile("h200")
+
+
+@pytest.mark.parametrize("name", FIXED_LIMITS)
+def test_a_limit_of_the_architecture_stays(name: str, stored: Path) -> None:
+    """Without this a block that holds no kernel left nothing to take the least of."""
+    raw = json.loads(stored.read_text("utf-8"))
+    raw["limits"][name]["value"] = 1
+    store_profile(stored, json.dumps(raw))
+    with pytest.raises(UnusableProfile, match=rf"{name} must be \d+, as in the profile"):
+        load_profile("h200")
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-9, 1e9, 1e300])
+@pytest.mark.parametrize("model", ["calibrated", "paper"])
+def test_constants_that_give_no_time_are_refused_and_no_fault_of_ours(
+    factor: float, model: str
+) -> None:
+    """Constant by constant: an answer with times above 0, or a word on what is wrong."""
+    table = {"calibrated": FAMILY, "paper": "paper"}[model]
+    refused, large = 0, Problem(2**20, 2**20, 2**20)
+    for name, constant in H200.models[table].items():
+        changed = dataclasses.replace(constant, value=constant.value * factor)
+        if name in AT_MOST_ONE and changed.value > 1:
+            continue  # no file may have that
+        models = {**H200.models, table: {**H200.models[table], name: changed}}
+        device = dataclasses.replace(H200, models=models)
+        try:
+            space = build_space(large, device, Pricing(model), NONE).legal
+        except (UnusableProfile, InvalidProblem):
+            refused += 1
+            continue
+        work, kernel = space.rows(np.arange(len(space.first)))
+        time, wait = price(space, work, kernel)
+        assert time.min() > 0, name
+        assert wait.min() >= 0, name
+    assert refused > 0
 
 
 def test_every_file_that_ships_can_stand_in_for_itself(stored: Path) -> None:
