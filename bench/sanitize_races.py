@@ -105,8 +105,8 @@ EXCUSED = (
         (FLAG,),
         (ALL,),
         "flag_tells",
-        "bar.sync of all MATH warps before the flag is written and after, by register and barrier "
-        "id the same; who reads it next time has been through the first of them",
+        "bar.sync of all MATH warps before the flag is written, and once more before it is read; "
+        "it is written again only after the next of the former",
         "kernels.ring_check: that order, of every compiled kernel",
     ),
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 
 from app.schemas.parts import Shape
 from app.schemas.questions import Request
+from app.store.job import LaunchOutcome
 from app.store.launches import LaunchFilter
 
 PAGE_MAX = 200
@@ -41,9 +42,7 @@ class LaunchQuery(Request):
         None, max_length=16, description="of this key's requests; empty for those without one"
     )
     job_id: Name | None = Field(None, description="of this job")
-    outcome: Literal["passed", "failed", "cancelled", "lost", "interrupted"] | None = Field(
-        None, description="that ended so"
-    )
+    outcome: LaunchOutcome | None = Field(None, description="that ended so")
     since: Moment | None = Field(None, description="that ended at this moment or later")
     until: Moment | None = Field(None, description="that ended before this moment")
     before: int | None = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 PRIORITIES = {"low": 0, "normal": 1, "high": 2}
 STATUSES = ("queued", "running", "passed", "failed", "cancelled")
@@ -65,6 +65,10 @@ class Job:
             "finished_at": written(self.finished_at),
             "result": self.result,
         }
+
+
+LaunchOutcome = Literal["passed", "failed", "cancelled", "lost", "interrupted"]
+"""How a run is told of in the audit: as its job ended, or that it was ended before its job was."""
 
 
 @dataclass(frozen=True, slots=True)

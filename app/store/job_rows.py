@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
-from app.store.job import Job, JobEvent, Outcome, now, written
+from app.store.job import Job, JobEvent, LaunchOutcome, Outcome, now, written
 from app.store.tables import job_events, jobs, launches, measurements
 
 ID = re.compile("[0-9a-f]{32}")
@@ -115,7 +115,7 @@ def give_back(
     ``lost`` where nobody meant that; at the LOSSES_MAX-th such run it fails, ``worker_lost``. A
     job that was to be cancelled is.
     """
-    outcome = "lost" if lost else "interrupted"
+    outcome: LaunchOutcome = "lost" if lost else "interrupted"
     losses = run.losses + lost
     if run.cancel_requested:
         job = end(connection, run, "cancelled", "requested")

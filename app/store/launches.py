@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import RowMapping, and_, delete, func, select
 
 from app.store.database import Database
-from app.store.job import now
+from app.store.job import LaunchOutcome, now
 from app.store.tables import launches
 
 RECENT = timedelta(days=2)
@@ -22,7 +22,7 @@ class LaunchFilter:
 
     key_id: str | None = None
     job_id: str | None = None
-    outcome: str | None = None
+    outcome: LaunchOutcome | None = None
     since: datetime | None = None
     until: datetime | None = None
 
