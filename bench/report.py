@@ -19,6 +19,8 @@ from bench.accuracy_page import IMAGES as ACCURACY_IMAGES
 from bench.accuracy_page import accuracy_line, accuracy_parts, draw_accuracy, read_accuracy
 from bench.evidence_page import evidence_part, read_evidence
 from bench.fused_page import draw_fused, fused_line, fused_part, read_fused
+from bench.gemm_page import NAME as GEMM
+from bench.gemm_page import gemm_part
 from bench.losses_page import losses_part
 from bench.plots import (
     plot_predictions,
@@ -319,6 +321,7 @@ def make(
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
         service_part(read_record(results / DEVICE / f"{SERVICE}.json")),
         load_part(read_record(results / "service" / "load.json")),
+        gemm_part(read_record(results / DEVICE / f"{GEMM}.json")),
         *solver_parts(results),
         HOW_TO,
     ]
