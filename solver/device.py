@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -97,6 +97,11 @@ class DeviceProfile:
     def constant(self, model: str, name: str) -> float:
         """The value of one model constant."""
         return self.model(model)[name].value
+
+    def without(self, *models: str) -> DeviceProfile:
+        """The profile without some models: what they say of rows is then not worked out."""
+        kept = {name: table for name, table in self.models.items() if name not in models}
+        return replace(self, models=MappingProxyType(kept))
 
 
 def parse_profile(text: str) -> DeviceProfile:

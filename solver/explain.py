@@ -87,7 +87,8 @@ def explain(
     if question.time_limit_ms is not None:
         raise InvalidInput("time_limit_ms", "is for answers; an explanation takes its time")
     answer = engine.optimize(question)
-    solution, asked = answer.solution, Asked(question, answer.solution.device)
+    solution = answer.solution
+    asked = Asked(question, solution.device).leaner()
     pick, table = solution.pick, solution.space.allowed
     binds = binding(asked, pick)
     tighter = tightened(asked, pick)

@@ -85,6 +85,12 @@ class Asked:
         """The pick."""
         return best_rows(self.space().allowed, 1, self.ranking)[0]
 
+    def leaner(self) -> Asked:
+        """On the device without constants of power where no part of the question rests on them:
+        what they say of every row would be worked out each time it is asked again."""
+        unused = {sm90_gemm_power.TABLE}.difference(self.tables)
+        return Asked(self.question, self.device.without(*unused))
+
     def constrained(self, constraints: Constraints) -> Asked:
         """With other constraints."""
         return Asked(dataclasses.replace(self.question, constraints=constraints), self.device)

@@ -11,7 +11,7 @@ import numpy as np
 
 from solver.config import Config
 from solver.device import Constant, DeviceProfile
-from solver.families import sm90_gemm
+from solver.families import sm90_gemm, sm90_gemm_power
 from solver.ground_truth import CONFIG_FIELDS
 from solver.problem import Problem
 from solver.row_price import price_rows
@@ -69,11 +69,13 @@ def predict_us(group: MeasuredGroup, device: DeviceProfile) -> Floats:
 
 def log_times(groups: Sequence[MeasuredGroup], device: DeviceProfile) -> Floats:
     """Logarithm of the predicted µs of all rows, group after group."""
+    device = device.without(sm90_gemm_power.TABLE)
     return np.concatenate([np.log(predict_us(group, device)) for group in groups])
 
 
 def log_errors(groups: Sequence[MeasuredGroup], device: DeviceProfile) -> Floats:
     """log(predicted / measured) of all rows, group after group."""
+    device = device.without(sm90_gemm_power.TABLE)
     return np.concatenate([np.log(predict_us(g, device) / g.measured_us) for g in groups])
 
 

@@ -85,12 +85,10 @@ class KernelSpace:
     slots_max: Ticks
 
 
-@lru_cache(maxsize=16)
-def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -> KernelSpace:
-    """The legal kernels, sorted by work; built once for a block's limits and a layout.
-
-    Operand types of one size have the same (``RegisterTable``).
-    """
+@lru_cache(maxsize=4)
+def _candidates(layout: str, element_bytes: int) -> tuple[Columns, Ticks]:
+    """Every kernel of the family by KERNEL_FIELDS, and the registers of its threads, before any
+    limit of a block is asked."""
     table = register_table()
     dtype = next(name for name, size in ELEMENT_BYTES.items() if size == element_bytes)
     grid = [
@@ -114,9 +112,17 @@ def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -
         for cluster_m, cluster_n in family.CLUSTERS
     ]
     values = np.array(grid, dtype=np.int64).reshape(-1, len(KERNEL_FIELDS) + 1)
-    columns = {name: values[:, i] for i, name in enumerate(KERNEL_FIELDS)}
-    registers = values[:, -1]
-    legal = np.ones(len(values), dtype=bool)
+    return {name: values[:, i] for i, name in enumerate(KERNEL_FIELDS)}, values[:, -1]
+
+
+@lru_cache(maxsize=16)
+def kernel_space(block: legality.BlockLimits, layout: str, element_bytes: int) -> KernelSpace:
+    """The legal kernels, sorted by work; built once for a block's limits and a layout.
+
+    Operand types of one size have the same (``RegisterTable``).
+    """
+    columns, registers = _candidates(layout, element_bytes)
+    legal = np.ones(len(registers), dtype=bool)
     for limit in (
         *legality.cluster_limits(columns),
         *legality.kernel_limits(columns, element_bytes, block, registers),
@@ -173,9 +179,11 @@ def _set_up(
     )
 
 
-def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tuple[Columns, Ticks]:
-    """Work rows legal for the problem, and the index of each one's entry in ``space.works``."""
-    sms = device.limit("sms")
+@lru_cache(maxsize=2)
+def work_rows(problem: Problem, block: legality.BlockLimits, sms: int) -> tuple[Columns, Ticks]:
+    """Work rows legal for the problem on so many SMs, and the index of each one's entry in the
+    ``works`` of the block's ``kernel_space``. Kept for questions that differ in constants alone."""
+    space = kernel_space(block, problem.kernel_layout, problem.element_bytes)
     index = np.arange(len(space.first), dtype=np.int64)
     launch = {name: np.ones_like(index) for name in LAUNCH_FIELDS}
     # Field by field, so that what is illegal already is not multiplied by what follows: a rule
@@ -195,7 +203,10 @@ def work_rows(problem: Problem, device: DeviceProfile, space: KernelSpace) -> tu
             legal &= limit.holds
         index = index[legal]
         launch = {name: column[legal] for name, column in launch.items()}
-    return {name: column[legal] for name, column in columns.items()}, index
+    rows = {name: column[legal] for name, column in columns.items()}
+    for kept in (index, *rows.values()):
+        kept.flags.writeable = False
+    return rows, index
 
 
 def work_cost(
@@ -464,14 +475,15 @@ def tabulate(
 
     ``grids``: as ``work_cost`` takes them; what is legal does not depend on them.
     """
+    block = legality.BlockLimits.of(device)
     space, setup_min = _set_up(
-        legality.BlockLimits.of(device),
+        block,
         problem.kernel_layout,
         problem.element_bytes,
         device.constant(family.NAME, "launch_warpgroup_us"),
         device.constant(family.NAME, "launch_serial_us"),
     )
-    rows, index = work_rows(problem, device, space)
+    rows, index = work_rows(problem, block, device.limit("sms"))
     return Table(
         family=family.NAME,
         works=work_cost(problem, device, rows, cold=cold, grids=grids),

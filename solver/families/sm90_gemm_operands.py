@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,10 @@ def copied_operands(problem: Problem) -> tuple[str, ...]:
     return tuple(name for name, x in (("a", problem.a), ("b", problem.b)) if not x.aligned)
 
 
-def _copied(problem: Problem) -> list[Matrix]:
+@lru_cache(maxsize=1024)  # a fit asks some hundred problems ten thousand times over
+def _copied(problem: Problem) -> tuple[Matrix, ...]:
     matrices = {"a": problem.a, "b": problem.b}
-    return [matrices[name] for name in copied_operands(problem)]
+    return tuple(matrices[name] for name in copied_operands(problem))
 
 
 def copied_bytes(problem: Problem) -> int:

@@ -26,6 +26,7 @@ from solver.device import load_profile
 from solver.engine import Engine, pick
 from solver.errors import InvalidInput
 from solver.families import sm90_gemm_legality
+from solver.families.sm90_gemm_cost import work_rows
 from solver.objective import Lexicographic, Pareto, Weighted, objective_from_dict
 from solver.pick import price
 from solver.problem import CACHES, LAYOUTS, OUT_BYTES, Problem
@@ -589,6 +590,15 @@ def test_a_solver_that_prices_wrongly_is_found_out(monkeypatch: pytest.MonkeyPat
     assert any(reason.startswith("predicted.time_us must be") for reason in found.reasons)
 
 
+@pytest.fixture
+def nothing_kept() -> Iterator[None]:
+    """No rows are kept that another solver worked out, before and after."""
+    work_rows.cache_clear()
+    yield
+    work_rows.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_solver_that_forgets_a_limit_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = sm90_gemm_legality.launch_limits
 
