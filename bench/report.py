@@ -46,7 +46,7 @@ from bench.records import (
     read_solver,
 )
 from bench.service_page import NAME as SERVICE
-from bench.service_page import load_part, service_part
+from bench.service_page import http_part, load_part, service_part
 from bench.solver_page import solver_lines, solver_parts
 from bench.speed_page import (
     HOW_TO,
@@ -320,6 +320,7 @@ def make(
         fused_part(divided, why_not, _shown(fused_drawn, "img")),
         evidence_part(read_evidence(results / "h200"), read_solver("protocol", results)),
         service_part(read_record(results / DEVICE / f"{SERVICE}.json")),
+        http_part(read_record(results / DEVICE / "http_verifications.json")),
         load_part(read_record(results / "service" / "load.json")),
         gemm_part(read_record(results / DEVICE / f"{GEMM}.json")),
         *solver_parts(results),

@@ -6,6 +6,7 @@ from typing import Any
 
 NAME = "service_gpu"
 TITLE = "## The service beside a GPU"
+HTTP_TITLE = "## Suites over HTTP"
 LOAD_TITLE = "## The service under load"
 
 
@@ -58,6 +59,22 @@ def _hang(hang: dict[str, Any]) -> str:
         f"- The kernel that hangs: `{hang['status']}`, `{hang['reason']}` after "
         f"{hang['gpu_seconds']:.0f} s, in which it was run again to find out where; its process "
         f"was replaced{next_}. {cause}"
+    )
+
+
+def http_part(record: dict[str, Any] | None) -> str:
+    """The section on ``bench.http_verify``."""
+    if record is None:
+        return f"{HTTP_TITLE}\n\n`bench.http_verify`: not run."
+    rows = record["rows"]
+    proven, passed = (
+        sum(row[name] == good for row in rows)
+        for name, good in (("proof", "optimal"), ("status", "passed"))
+    )
+    cut = "" if record["complete"] else f" of {record['planned']}, cut short"
+    return (
+        f"{HTTP_TITLE}\n\n`{record['command']}`, {record['device']}, {record['date'][:10]}: "
+        f"{len(rows)} problems{cut}, {proven} picks proved, {passed} passed their verification."
     )
 
 

@@ -22,7 +22,7 @@ from bench.hang_plants import PLANTS
 from bench.records import RESULTS, read_record
 from bench.report import PAGE
 from bench.service_checks import Evidence, faults_of, hang_facts
-from bench.service_page import load_part, service_part
+from bench.service_page import http_part, load_part, service_part
 from bench.service_run import Course, Kill, key_of
 from bench.service_stand import StandUnusable, user_of
 from bench.service_work import HANGING_KEY, WRONG_KEY, Asked, plant, work
@@ -377,3 +377,23 @@ def test_the_load_is_told_as_it_was_measured() -> None:
     assert f"{record['uncached_errors']} errors" in part
     assert part in PAGE.read_text("utf-8")
     assert "not run" in load_part(None)
+
+
+def test_suites_over_http_are_told_with_what_failed_and_what_is_missing() -> None:
+    rows = [
+        {"proof": "optimal", "status": "passed"},
+        {"proof": "optimal", "status": "failed"},
+        {"proof": "unknown", "status": "passed"},
+    ]
+    record = {
+        "command": "python -m bench.http_verify llm",
+        "device": "NVIDIA H200",
+        "date": "2026-12-01T06:17:03+00:00",
+        "planned": 3,
+        "complete": True,
+        "rows": rows,
+    }
+    part = http_part(record)
+    assert "3 problems, 2 picks proved, 2 passed" in part
+    assert "3 problems of 4, cut short" in http_part(record | {"planned": 4, "complete": False})
+    assert "not run" in http_part(None)
