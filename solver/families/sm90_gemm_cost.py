@@ -179,7 +179,7 @@ def _set_up(
     )
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def work_rows(problem: Problem, block: legality.BlockLimits, sms: int) -> tuple[Columns, Ticks]:
     """Work rows legal for the problem on so many SMs, and the index of each one's entry in the
     ``works`` of the block's ``kernel_space``. Kept for questions that differ in constants alone."""

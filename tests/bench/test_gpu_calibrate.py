@@ -55,7 +55,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "require_gpu", lambda: (GPU, "h200"))
     monkeypatch.setattr(evidence, "nvrtc_version", lambda: "13.5")
     monkeypatch.setattr(gpu_calibrate, "Worker", FakeWorker)
-    monkeypatch.setattr(gpu_calibrate, "ROWS", 80)
+    monkeypatch.setattr(gpu_calibrate, "ROWS", 40)
     monkeypatch.setattr(gpu_calibrate.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(gpu_calibrate, "busy", lambda seconds: None)
 

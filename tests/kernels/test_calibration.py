@@ -355,7 +355,7 @@ def test_a_dry_run_stores_nothing(
 ) -> None:
     on(FakeGpu(off(SLOWER)))
     out = tmp_path / "p.json"
-    assert main(["--dry-run", "--rows", "60", "--out", str(out)]) == 0
+    assert main(["--dry-run", "--rows", "40", "--out", str(out)]) == 0
     assert json.loads(capsys.readouterr().out)["status"] == "judged"
     assert not out.exists()
 
