@@ -54,8 +54,9 @@ class Gpus:
 
     @property
     def several(self) -> bool:
-        """Whether each worker must be told which GPU is its own."""
-        return len(self._look()) > 1 or len(self) > 1
+        """Whether each worker must be told which GPU is its own: all but the first of those that
+        are there or may come."""
+        return len(self._look()) > 1 or self._numbers != [0]
 
     def find(self, place: int) -> HostGpu | None:
         """The GPU of a place, None where the driver does not report it now. One that was not there
@@ -71,7 +72,15 @@ class Gpus:
             if self._model not in (None, gpu.name):
                 return None
             self._uuids[place], self._model = gpu.uuid, gpu.name
-            return gpu
+        if self.first is None:
+            log.warning(
+                "GPU %d, %s, was not there at the start: jobs run on it from now on; questions "
+                "that name no device are for it, and what it measures is remembered, from the "
+                "next start",
+                self._numbers[place],
+                gpu.name,
+            )
+        return gpu
 
     def uuid(self, place: int) -> str | None:
         """The UUID of a place's GPU, None where it is not there now."""

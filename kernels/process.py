@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from types import TracebackType
 from typing import Any
 
@@ -113,9 +114,14 @@ class _CallersLog(logging.Handler):
         self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a line, its traceback included."""
-        with suppress(OSError):  # the caller has gone
+        """Send a line, its traceback included. As with any handler, one that can't be written
+        does not end what wanted to log it."""
+        try:
             self._send((LOG, (record.name, record.levelno, self.format(record))))
+        except OSError:  # the caller has gone
+            pass
+        except Exception:
+            self.handleError(record)
 
 
 def _serve(connection: Connection, parent: int, variables: Mapping[str, str]) -> None:
@@ -124,8 +130,9 @@ def _serve(connection: Connection, parent: int, variables: Mapping[str, str]) ->
     sending = threading.Lock()
 
     def send(message: tuple[str, Any]) -> None:
+        content = ForkingPickler.dumps(message)  # outside: what is pickled may log, and come here
         with sending:  # any thread may log
-            connection.send(message)
+            connection.send_bytes(content)
 
     logging.getLogger().addHandler(_CallersLog(send))
     _tell_launch = lambda kernel_id: send((LAUNCH, kernel_id))  # noqa: E731

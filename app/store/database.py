@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 SERVICE_LOCK = 0x57617270777269  # "Warpwri", PostgreSQL's advisory locks go by number
 LOCK_POLL_S = 0.1
+LOCK_SUFFIX = ".service"
 
 
 class Database:
@@ -110,9 +111,16 @@ class Database:
 
     def held(self) -> bool:
         """Whether this service still holds the database: PostgreSQL lets go of a lost
-        connection's lock, which is then taken again where that can be done."""
+        connection's lock, which is then taken again where that can be done. Raises EnvironmentLacks
+        where SQLite's lock can't be looked at."""
         with self._locking:
-            return self._lock.take()
+            try:
+                return self._lock.take()
+            except OSError as error:
+                raise EnvironmentLacks(
+                    f"the database {self.shown}: the lock beside it, {self._file}{LOCK_SUFFIX}, "
+                    f"can't be taken: {error.strerror or error}"
+                ) from error
 
     def standing(self) -> str:
         """``held``, ``unreachable``, or ``another_service`` where one has taken it over."""
@@ -265,7 +273,7 @@ class _FileLock:
     """A lock on a file beside SQLite's, which ends with its process."""
 
     def __init__(self, database: Path) -> None:
-        self._path = database.with_name(database.name + ".service")
+        self._path = database.with_name(database.name + LOCK_SUFFIX)
         self._file: int | None = None
 
     def take(self) -> bool:
@@ -277,6 +285,9 @@ class _FileLock:
         except BlockingIOError:
             os.close(file)
             return False
+        except OSError:  # a file system without locks
+            os.close(file)
+            raise
         self._file = file
         return True
 
@@ -307,7 +318,7 @@ class _AdvisoryLock:
                 text("SELECT pg_try_advisory_lock(:number)"), {"number": SERVICE_LOCK}
             ).scalar_one()
             connection.commit()
-        except DBAPIError:
+        except (DBAPIError, PoolExhausted):
             taken = False
         if not taken:
             if connection is not None:

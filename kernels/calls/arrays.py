@@ -104,10 +104,10 @@ class TorchReader:
 
     def key(self, x: Any) -> tuple[Any, ...]:
         if x.requires_grad and self._is_grad_enabled():
-            raise InvalidInput(
-                "a",
-                "gemm does not differentiate: call it under torch.no_grad(), or detach tensors "
-                "that require a gradient",
+            raise InvalidInput(  # of a, b or out: a key is looked at too often to say of which
+                "requires_grad",
+                "must be false of a, b and out while gradients are recorded, since gemm does not "
+                "differentiate: call it under torch.no_grad(), or detach them",
             )
         return x.data_ptr(), x.shape, x.stride(), x.dtype, x.get_device()
 

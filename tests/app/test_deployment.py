@@ -8,6 +8,8 @@ from pathlib import Path
 
 import yaml
 
+from app.http_server import LATE_S
+from app.serve import CONNECTIONS_S
 from app.settings import load_settings, unknown_variables
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,8 @@ def test_compose_mounts_files_that_there_are_and_sets_variables_that_are_read() 
     (device,) = ours["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
     assert ours["read_only"] is True
+    stop_s = CONNECTIONS_S + LATE_S + load_settings(ours["environment"]).stop_deadline_s
+    assert float(ours["stop_grace_period"].removesuffix("s")) > stop_s
     without = yaml.load((ROOT / "deploy/compose.no-gpu.yaml").read_text("utf-8"), Compose)
     assert without["services"].keys() == {"warpwright"}
     assert without["services"]["warpwright"]["deploy"]["resources"]["reservations"] == {

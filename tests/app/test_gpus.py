@@ -51,7 +51,20 @@ def test_one_that_is_lost_is_told_and_found_again_and_moves_no_other(
     assert uuids(gpus) == ["GPU-0", "GPU-1", "GPU-2"]
 
 
-def test_one_that_comes_late_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_is_told_of_a_gpu_that_is_chosen_whether_it_is_there_yet_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host_has(monkeypatch)
+    assert Gpus((1,)).several  # CUDA's first would be another, once both are there
+    assert not Gpus((0,)).several
+    assert not Gpus().several
+    host_has(monkeypatch, *FOUR[:2])
+    assert Gpus((0,)).several
+
+
+def test_one_that_comes_late_is_taken_and_what_that_does_not_change_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     host_has(monkeypatch)
     gpus = Gpus()
     assert (uuids(gpus), gpus.seen(0), gpus.first) == ([None], False, None)
@@ -60,6 +73,7 @@ def test_one_that_comes_late_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     host_has(monkeypatch, FOUR[2])
     assert (uuids(gpus), gpus.seen(0)) == (["GPU-2"], True)
     assert gpus.require(require_gpu) == (FOUR[2], "h200")
+    assert caplog.text.count("GPU 0, NVIDIA H200, was not there at the start") == 1
 
 
 def test_one_that_is_not_there_is_waited_for(

@@ -48,6 +48,23 @@ def complain(words: str, times: int) -> None:
         log.exception("it broke")
 
 
+def complain_badly() -> str:
+    """Logs what can't be formatted, as a library may."""
+    log.warning("%d of them", "many")
+    log.warning("the next one")
+    return "answer"
+
+
+class LogsWhenPickled:
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        log.warning("being pickled")
+        return str, ("answer",)
+
+
+def logs_when_pickled() -> Any:
+    return LogsWhenPickled()
+
+
 def hang() -> None:
     while True:
         time.sleep(60)

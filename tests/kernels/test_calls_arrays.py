@@ -152,8 +152,9 @@ def test_what_would_need_a_gradient_is_refused_while_they_are_recorded(
     libraries: SimpleNamespace,
 ) -> None:
     x = Tensor(requires_grad=True)
-    with pytest.raises(InvalidInput, match="gemm does not differentiate"):
+    with pytest.raises(InvalidInput, match="gemm does not differentiate") as refused:
         reader(x).key(x)
+    assert refused.value.field == "requires_grad"  # whose it is, b's perhaps, a key doesn't know
     libraries.grad = False
     assert reader(x).key(x) == reader(Tensor()).key(Tensor())
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,21 @@ def test_what_a_process_logs_is_logged_by_its_caller_whole(
     assert lines[-1].endswith("ZeroDivisionError: a defect")
     assert {record.name for record in caplog.records} == {functions.__name__}
     assert "xxx" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (functions.complain_badly, "the next one"),
+        (functions.logs_when_pickled, "being pickled"),
+    ],
+)
+def test_whatever_a_process_logs_and_when_its_answer_comes(
+    worker: Worker, caplog: pytest.LogCaptureFixture, function: Callable[[], object], line: str
+) -> None:
+    outcome = worker.call(function, (), DEADLINE_S)
+    assert (outcome.kind, outcome.value) == (OutcomeKind.OK, "answer")
+    assert [record.getMessage() for record in caplog.records] == [line]
 
 
 def gone(pid: int) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import MetaData, create_engine, text
+from sqlalchemy.exc import TimeoutError as PoolExhausted
 
 from app.errors import EnvironmentLacks
 from app.store import migrations
@@ -154,6 +156,56 @@ def test_a_folder_in_the_files_place_is_told(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(EnvironmentLacks, match=r"jobs\.db"):
         Database(f"sqlite:///{folder}").open()
+
+
+def a_folder(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock.mkdir()
+
+
+def another_users(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def refuse(path: str | Path, *arguments: int, **more: int) -> int:
+        if Path(path) == lock:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *arguments, **more)
+
+    monkeypatch.setattr("app.store.database.os.open", refuse)
+
+
+def on_a_disk_without_locks(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("app.store.database.fcntl.flock", refuse)
+
+
+@pytest.mark.parametrize("fault", [a_folder, another_users, on_a_disk_without_locks])
+def test_a_lock_that_cannot_be_taken_is_named_with_the_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[Path, pytest.MonkeyPatch], None],
+) -> None:
+    with closing(Database(f"sqlite:///{tmp_path}/jobs.db")) as database:
+        database.open()
+        fault(tmp_path / "jobs.db.service", monkeypatch)
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(EnvironmentLacks) as refused:
+            database.hold()
+        assert len(os.listdir("/proc/self/fd")) == before
+    words = str(refused.value)
+    assert f"{tmp_path}/jobs.db.service, can't be taken: " in words
+    assert words.endswith(("Is a directory", "Permission denied", "No locks available"))
+
+
+def test_a_lock_is_not_held_where_every_connection_is_in_use() -> None:
+    database = Database("postgresql://user@127.0.0.1:1/name")
+
+    def none_left() -> None:
+        raise PoolExhausted
+
+    database._engine.connect = none_left  # type: ignore[assignment]
+    assert not database.held()
 
 
 VERSIONS = sorted(
