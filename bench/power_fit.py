@@ -5,7 +5,8 @@
 Rows are those of ``python -m kernels.power``. Least squares on the logarithms of predicted over
 measured power and of predicted over measured energy per launch, with a soft loss, by the profile's
 own times: what answers are made of is what is fitted. Rows that ``solver.split`` holds out are
-never fitted; errors of both are reported, and written with ``--report``. ``--write`` puts the
+never fitted; errors of both are reported, and written with ``--report``. The margin that caps leave
+is what all but one in twenty of the fitted rows draw beyond what is predicted. ``--write`` puts the
 constants into the profile, with the power limit that the record names.
 """
 
@@ -24,8 +25,8 @@ import numpy as np
 from bench.files import write, write_constants
 from bench.fit import source_words
 from kernels.bench_plan import problem_of
-from solver.calibration.fit import Fit, fit_family
-from solver.calibration.power_start import power_start
+from solver.calibration.fit import Fit, fit_family, rounded
+from solver.calibration.power_start import MARGIN, power_start
 from solver.calibration.rows import Floats, Integers
 from solver.config import Config
 from solver.device import DeviceProfile, load_profile
@@ -43,6 +44,10 @@ STEPS = 40
 DECIDED = 0.1
 """Of what was not known of a constant, the part that rows must tell for it to count as measured."""
 UNDECIDED = "; no row decides it"
+WITHIN = 95
+"""Percent of rows that draw no more than predicted and the margin."""
+LEAST_MARGIN = 0.01
+"""However near rows are: no meter is nearer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +167,23 @@ def fit(
             begun = start.device.models[TABLE][name]
             words = begun.source.removesuffix(UNDECIDED) + UNDECIDED
             table[name] = replace(table[name], provenance=begun.provenance, source=words)
+    value = max(rounded(margin(groups, found.device)), LEAST_MARGIN)
+    table[MARGIN] = replace(table[MARGIN], value=value, provenance="measured", source=source)
     models = {**found.device.models, TABLE: table}
     return replace(found, device=replace(found.device, models=models))
 
 
+def margin(groups: Sequence[PowerGroup], device: DeviceProfile) -> float:
+    """What WITHIN percent of rows draw more than predicted at the most, as a part of that."""
+    power, _ = log_errors(groups, device)
+    return float(np.percentile(np.expm1(-power), WITHIN))
+
+
 def report(groups: Sequence[PowerGroup], device: DeviceProfile) -> dict[str, Any]:
-    """How far predictions are off: of power and of energy, as fractions of what was measured."""
+    """How far predictions are off: of power and of energy, as fractions of what was measured; and
+    the part of rows whose power is within the margin."""
     if not groups:
-        return {"rows": 0, "power": None, "energy": None}
+        return {"rows": 0, "power": None, "energy": None, "within_margin": None}
     found: dict[str, Any] = {"rows": sum(len(group.power_w) for group in groups)}
     for name, errors in zip(("power", "energy"), log_errors(groups, device), strict=True):
         off = np.abs(np.expm1(errors))
@@ -178,6 +192,9 @@ def report(groups: Sequence[PowerGroup], device: DeviceProfile) -> dict[str, Any
             "p95_ape": round(float(np.percentile(off, 95)), 5),
             "max_ape": round(float(off.max()), 5),
         }
+        if name == "power":
+            most = np.log1p(device.constant(TABLE, MARGIN))
+            found["within_margin"] = round(float((-errors <= most).mean()), 4)
     return found
 
 

@@ -160,7 +160,8 @@ NONE = Constraints()
 def row_column(table: Table, variable: str, work: Ticks, kernel: Ticks) -> Ticks:
     """What rows have of a variable; the table must have columns of power for POWER. Shape [R]."""
     if variable == POWER:
-        return table.works.watts(work, price(table, work, kernel)[0])
+        watts: Ticks = table.works.watts(work, price(table, work, kernel)[0])
+        return watts
     of_works, column = table.column(variable)
     values: Ticks = column[work if of_works else kernel]
     return values

@@ -29,9 +29,22 @@ FIXED_LIMITS = (
     *("smem_per_block_bytes", "smem_per_sm_bytes", "max_cluster"),
 )
 """Limits of the architecture, by which kernels are legal: those of what ships, in every part."""
-MEASURED_APART = ("sm90_gemm_power",)
-"""Tables of constants that a profile has or has not, whatever ships: no calibration makes them."""
-AT_MOST_ONE = ("release_lag_fraction",)
+MEASURED_APART: Mapping[str, Mapping[str, str]] = {
+    "sm90_gemm_power": {
+        "power_limit_w": "W",
+        "power_static_w": "W",
+        "power_sm_w": "W/SM",
+        "power_tensor_w": "W",
+        "power_load_w": "W",
+        "power_l2_w": "W",
+        "power_memory_w": "W",
+        "power_voltage_exponent": "1",
+        "power_margin": "1",
+    }
+}
+"""Tables of constants, with their units, that a profile has whole or has not, whatever ships: no
+calibration makes them."""
+AT_MOST_ONE = ("release_lag_fraction", "power_margin")
 """Constants that are a part of something, which is whole at most."""
 NOT_PARSED = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a file that is no profile raises."""
@@ -235,6 +248,11 @@ def why_unfit(profile: DeviceProfile, name: str) -> str | None:
         return f"it has other {', '.join(FIXED)}"
     if _units(profile) != _units(shipped):
         return "it has other limits or constants, or in other units"
+    for model, units in MEASURED_APART.items():
+        found = {n: c.unit for n, c in profile.models.get(model, {}).items()}
+        if found and found != units:
+            wrong = sorted({n for n, _ in found.items() ^ units.items()})
+            return f"{model} has other constants or units: {', '.join(wrong)}"
     if not isinstance(profile.title, str) or set(profile.must_measure) - set(shipped.must_measure):
         return "its title is no text, or it must have more measured"
     for limit_name, limit in profile.limits.items():

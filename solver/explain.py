@@ -201,7 +201,8 @@ def _held(solution: Solution, figures: dict[str, Any]) -> Iterable[str]:
         return
     held = figures["sustained"]
     yield (
-        f"Held for seconds it draws {held['power_w']:.0f} W at {held['clock_mhz']} MHz and takes "
+        f"Held for seconds it draws {held['power_w']:.0f} W, {held['power_high_w']} W with its "
+        f"margin, at {held['clock_mhz']} MHz and takes "
         f"{energy_words(held['energy_j'])} mJ and {held['time_us']:.2f} µs a launch."
     )
 

@@ -48,8 +48,8 @@ Atom = tuple[str, str, Any]
 @dataclass(frozen=True, slots=True)
 class RowValues:
     """What every row of a table comes to. Arrays of shape [R]; time and wait in ticks, energy in
-    ticks of 100 pJ, 0 where the table has no columns of power; ``watts`` are those of its launches
-    held for seconds, not rounded."""
+    ticks of 100 pJ, 0 where the table has no columns of power; ``watts`` are what its launches
+    draw at the most when held for seconds, not rounded."""
 
     work: Ticks
     kernel: Ticks
@@ -107,7 +107,9 @@ def values(table: Table) -> RowValues:
     energy, watts = np.zeros_like(time), np.zeros(len(time))
     if w.power:
         energy = w.power["power_static"][work] * time + w.power["power_dynamic"][work]
-        watts = energy / (time * (w.power["power_slowdown"][work] / 1000))
+        drawn = energy / (time * (w.power["power_slowdown"][work] / 1000))
+        most = np.maximum(drawn, w.power["power_limit"][work])
+        watts = np.minimum(drawn * (w.power["power_high"][work] / 1000), most)
     return RowValues(
         work=work,
         kernel=kernel,

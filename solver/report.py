@@ -32,7 +32,10 @@ GIVEN = (
     "numpy's checks that groups and open rows partition the space, each within its group's bounds, "
     "and that the rows allowed are the legal ones within the constraints",
 )
-GIVEN_POWER = "power in whole watts: numpy rounds a row's energy over its held time up"
+GIVEN_POWER = (
+    "power in whole watts: numpy rounds a row's energy over its held time up, as the prediction is "
+    "and with its margin, and takes what the driver's limit leaves of it"
+)
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
     "units": "the closed form over units is the recurrence's longest path (Z3 for the power, "
@@ -349,7 +352,11 @@ def sustained_figures(table: Table, work: int, time: int) -> dict[str, float]:
         return {}
     energy = int(w.energy(work, time))
     held = time * int(w.power[SLOWDOWN][work])
-    return {"power_w": energy * PER_MILLE / held, "energy_j": joules_from_ticks(energy)}
+    return {
+        "power_w": energy * PER_MILLE / held,
+        "power_high_w": int(w.watts(work, time)),
+        "energy_j": joules_from_ticks(energy),
+    }
 
 
 class Parts(NamedTuple):

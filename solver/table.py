@@ -20,15 +20,18 @@ from solver.recurrence import Pipeline, Ticks
 LOAD_PATHS = ("loads", "l2", "memory")
 """The SM's own path, the L2 it shares, the device memory it shares."""
 
-POWER = STATIC, DYNAMIC, SLOWDOWN, CLOCK = (
+POWER = STATIC, DYNAMIC, SLOWDOWN, CLOCK, HIGH, LIMIT = (
     "power_static",
     "power_dynamic",
     "power_slowdown",
     "power_clock_mhz",
+    "power_high",
+    "power_limit",
 )
 """Columns of what works do where launches follow one another for seconds: watts for every tick that
 one is predicted to take by itself; energy ticks besides; how long it takes then, in thousandths of
-that; and the SM clock that is held."""
+that; the SM clock that is held; what power may come to, in thousandths of what is predicted; and
+the driver's limit in watts, which it stays within."""
 PER_MILLE = 1000
 
 MAPPINGS = ("config", "power")
@@ -91,11 +94,13 @@ class Works:
             return np.zeros_like(time)
         return self.power[STATIC][work] * time + self.power[DYNAMIC][work]
 
-    def watts(self, work: Any, time: Ticks) -> Ticks:
-        """Their power meanwhile, in whole watts, rounded up."""
-        held = time * self.power[SLOWDOWN][work]
-        watts: Ticks = -(-self.energy(work, time) * PER_MILLE // held)
-        return watts
+    def watts(self, work: Any, time: Any) -> Any:
+        """What they draw meanwhile at the most, in whole watts, rounded up: margin included, as far
+        as the driver's limit allows."""
+        energy, held = self.energy(work, time), time * self.power[SLOWDOWN][work]
+        predicted = -(-energy * PER_MILLE // held)
+        with_margin = -(-energy * self.power[HIGH][work] // held)
+        return np.minimum(with_margin, np.maximum(predicted, self.power[LIMIT][work]))
 
     @property
     def cluster(self) -> Ticks:

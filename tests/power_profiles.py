@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,7 @@ LIMIT_W = 700.0
 
 def powered(name: str = "h200") -> DeviceProfile:
     """The profile with round figures for constants of power, whatever it has."""
-    device = load_profile(name)
-    models = {model: table for model, table in device.models.items() if model != TABLE}
-    return power_start(dataclasses.replace(device, models=models), LIMIT_W, "made up").device
+    return power_start(load_profile(name), LIMIT_W, "made up").device
 
 
 def powered_raw(name: str = "h200") -> dict[str, Any]:

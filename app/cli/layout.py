@@ -69,7 +69,8 @@ def sustained_rows(p: Body) -> list[tuple[str, Any]]:
     return [
         (
             "held for seconds",
-            f"{held['power_w']:.0f} W at {held['clock_mhz']} MHz, "
+            f"{held['power_w']:.0f} W ({held['power_high_w']} W with its margin) at "
+            f"{held['clock_mhz']} MHz, "
             f"{energy_words(held['energy_j'])} mJ and {held['time_us']:.2f} µs a launch",
         )
     ]

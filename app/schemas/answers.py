@@ -107,6 +107,7 @@ class Listed(Shape):
         "over the least); null where that of the answer is 0"
     )
     power_w: float | None = Field(None, description="as `sustained` of what is predicted has it")
+    power_high_w: int | None = Field(None, description="the same")
     energy_j: float | None = Field(None, description="the same")
     score: float | None = Field(None, description="present with a weighted objective")
 

@@ -128,8 +128,9 @@ class ConstraintsRequest(TypedDict, total=False):
     power_w: Annotated[
         CapRequest,
         Field(
-            description="predicted watts of the device where launches follow one another for "
-            "seconds, which measured ones may exceed; where its power was measured"
+            description="watts of the device where launches follow one another for seconds, with "
+            "the margin that its profile has for what predictions are off by (power_high_w); "
+            "where its power was measured"
         ),
     ]
     config: ConfigBounds

@@ -78,6 +78,10 @@ class Sustained(Shape):
     """What launches that follow one another for seconds hold."""
 
     power_w: float = Field(description="of the whole device")
+    power_high_w: int = Field(
+        description="in whole watts, rounded up, with the margin that the profile has for what "
+        "predictions are off by: what a constraint on power_w holds"
+    )
     energy_j: float = Field(description="of one launch")
     time_us: float = Field(description="of one launch, at that clock")
     clock_mhz: int = Field(description="the SM clock that the power limit leaves")

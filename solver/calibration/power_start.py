@@ -6,21 +6,23 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from solver.device import Constant, DeviceProfile
+from solver.device import MEASURED_APART, Constant, DeviceProfile
 from solver.families.sm90_gemm_power import TABLE
 
 WIDE, VERY_WIDE = 0.5, 1.0
 
-_ROUND: Mapping[str, tuple[float, str, float]] = {
-    "power_static_w": (120.0, "W", WIDE),
-    "power_sm_w": (0.5, "W/SM", VERY_WIDE),
-    "power_tensor_w": (350.0, "W", WIDE),
-    "power_load_w": (60.0, "W", VERY_WIDE),
-    "power_l2_w": (60.0, "W", VERY_WIDE),
-    "power_memory_w": (120.0, "W", WIDE),
-    "power_voltage_exponent": (1.5, "1", WIDE),
+_ROUND: Mapping[str, tuple[float, float]] = {
+    "power_static_w": (120.0, WIDE),
+    "power_sm_w": (0.5, VERY_WIDE),
+    "power_tensor_w": (350.0, WIDE),
+    "power_load_w": (60.0, VERY_WIDE),
+    "power_l2_w": (60.0, VERY_WIDE),
+    "power_memory_w": (120.0, WIDE),
+    "power_voltage_exponent": (1.5, WIDE),
 }
-LIMIT = "power_limit_w"
+LIMIT, MARGIN = "power_limit_w", "power_margin"
+_MARGIN = 0.15
+"""Until errors are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +39,15 @@ def power_start(device: DeviceProfile, limit_w: float, source: str) -> PowerStar
 
     ``limit_w`` is the power limit that the driver enforces, read as ``source`` says.
     """
+    begun = {name: value for name, (value, _) in _ROUND.items()} | {MARGIN: _MARGIN}
+    units = MEASURED_APART[TABLE]
     table = {
-        name: Constant(value, unit, "derived", "a round figure of no authority")
-        for name, (value, unit, _) in _ROUND.items()
+        name: Constant(value, units[name], "derived", "a round figure of no authority")
+        for name, value in begun.items()
     }
-    table |= dict(device.models.get(TABLE, {}))
-    table = {LIMIT: Constant(limit_w, "W", "measured", source)} | {n: table[n] for n in _ROUND}
-    models = {**device.models, TABLE: table}
+    limit = Constant(limit_w, units[LIMIT], "measured", source)
+    models = {**device.models, TABLE: {LIMIT: limit, **table}}
     return PowerStart(
         dataclasses.replace(device, models=models),
-        {n: width for n, (_, _, width) in _ROUND.items()},
+        {name: width for name, (_, width) in _ROUND.items()},
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from solver.device import DeviceProfile
 from solver.recurrence import Ticks
-from solver.table import CLOCK, DYNAMIC, PER_MILLE, SLOWDOWN, STATIC
+from solver.table import CLOCK, DYNAMIC, HIGH, LIMIT, PER_MILLE, SLOWDOWN, STATIC
 from solver.units import TICKS_PER_US
 
 TABLE = "sm90_gemm_power"
@@ -86,4 +86,6 @@ def power_columns(device: DeviceProfile, work: Activity) -> Mapping[str, Ticks]:
         DYNAMIC: whole(work_uj(held_ghz) * TICKS_PER_US),
         SLOWDOWN: whole(slowdown * PER_MILLE),
         CLOCK: whole(held_ghz * 1e3),
+        HIGH: whole(np.full_like(slowdown, (1 + k["power_margin"]) * PER_MILLE)),
+        LIMIT: whole(np.full_like(slowdown, k["power_limit_w"])),
     }

@@ -176,8 +176,10 @@ def _sustained(row: Row) -> dict[str, float]:
     if not power:
         return {}
     energy = row.values[VALUES.index("energy")]
+    held = row.time * power["power_slowdown"]
     return {
-        "power_w": energy * PER_MILLE / (row.time * power["power_slowdown"]),
+        "power_w": energy * PER_MILLE / held,
+        "power_high_w": row.work.watts(row.time),
         "energy_j": energy * JOULES_PER_TICK,
     }
 

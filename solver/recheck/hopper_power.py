@@ -64,4 +64,6 @@ def sustained_power(profile: Profile, work: Activity) -> Mapping[str, int]:
         "power_dynamic": round(work_uj(held_ghz) * TICKS_PER_US),
         "power_slowdown": round(slowdown * PER_MILLE),
         "power_clock_mhz": round(held_ghz * 1e3),
+        "power_high": round((1 + constant["power_margin"]) * PER_MILLE),
+        "power_limit": round(constant["power_limit_w"]),
     }

@@ -62,8 +62,12 @@ class Work:
         return self.power["power_static"] * time + self.power["power_dynamic"]
 
     def watts(self, time: int) -> int:
-        """Its power, in whole watts, rounded up."""
-        return -(-self.energy(time) * PER_MILLE // (time * self.power["power_slowdown"]))
+        """What it draws at the most, in whole watts, rounded up: margin included, but not beyond
+        the driver's limit where no more than that is predicted."""
+        energy, held = self.energy(time), time * self.power["power_slowdown"]
+        predicted = -(-energy * PER_MILLE // held)
+        with_margin = -(-energy * self.power["power_high"] // held)
+        return min(with_margin, max(predicted, self.power["power_limit"]))
 
     @property
     def longest(self) -> int:

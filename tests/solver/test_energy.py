@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,13 @@ from solver import oracle
 from solver.certificate import certificate, digest
 from solver.conflict import Unsatisfiable
 from solver.constraints import NONE, Bound, Constraints, row_column
-from solver.device import PROFILES_VARIABLE, DeviceProfile, load_profile
+from solver.device import (
+    PROFILES_VARIABLE,
+    DeviceProfile,
+    load_profile,
+    parse_profile,
+    shipped_text,
+)
 from solver.engine import Answer, Engine
 from solver.errors import InvalidInput, InvalidProblem, ProofError, Unsupported
 from solver.explain import explain
@@ -226,8 +233,24 @@ def test_a_cap_leaves_the_rows_that_draw_no_more(problem: Problem, engine: Engin
     assert watts_of(table).max() <= cap
     (expected,) = oracle.first_rows(legal, DEFAULT.to_dict(), 1, raw)
     assert answer.config == expected.config
-    assert answer.body["predicted"]["sustained"]["power_w"] <= cap
+    held = answer.body["predicted"]["sustained"]
+    assert held["power_w"] < held["power_high_w"] <= cap
     assert any("watts" in given for given in answer.body["proof"]["scope"]["given"])
+
+
+def test_a_cap_is_held_with_the_margin_and_the_drivers_limit_bounds_that(engine: Engine) -> None:
+    """Of the largest cap that a row is within, what is predicted of it is a margin away; no row
+    needs a cap above what the driver enforces, but those that are predicted beyond it."""
+    margin = powered().constant(TABLE, "power_margin")
+    for problem in (*PROBLEMS, Problem(4096, 4096, 4096)):
+        for row in ask(engine, problem, top_k=10, proof="none").body["alternatives"]:
+            most = min(row["power_w"] * (1 + margin), max(row["power_w"], LIMIT_W))
+            assert row["power_high_w"] == math.ceil(most - 1e-6)
+    shipped = parse_profile(shipped_text("h200"))
+    watts = watts_of(build_space(PROBLEMS[1], shipped, Pricing(), NONE).legal)
+    limit_w = shipped.constant(TABLE, "power_limit_w")
+    assert (watts == limit_w).any()  # with the whole margin some would be above
+    assert watts.max() <= 1.05 * limit_w
 
 
 def test_a_cap_and_other_constraints_hold_together(engine: Engine) -> None:
@@ -435,7 +458,8 @@ def test_an_explanation_names_the_cap_that_binds_and_moves_constants_of_power(
     assert binding["before"] == cap < binding["after"]
     assert binding["stands_at"] == binding["after"] - 1
     held = body["predicted"]["sustained"]
-    assert body["text"][2].startswith(f"Held for seconds it draws {held['power_w']:.0f} W at ")
+    assert body["text"][2].startswith(f"Held for seconds it draws {held['power_w']:.0f} W, ")
+    assert f" {held['power_high_w']} W with its margin, at " in body["text"][2]
 
 
 def test_price_and_values_of_rows_are_those_of_the_oracle() -> None:
