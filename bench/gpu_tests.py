@@ -3,17 +3,20 @@
     python -m bench.gpu_tests --out bench/results/h200/gpu_tests.json
 
 Runs pytest over ``tests/gpu`` in a process of its own and records what its JUnit report says of
-each case. Needs pytest and pytest-timeout, neither z3 nor pydantic.
+each case. ``--files test_norm.py ...`` runs some of them, and keeps what the record at ``--out``
+has of the others where it is of the same commit and device: all of them take ten minutes and more.
+Needs pytest and pytest-timeout, neither z3 nor pydantic.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,16 +25,18 @@ from bench.evidence import ROOT, begin, parser_of
 from bench.files import write
 
 FOLDER = "tests/gpu"
+SAME = ("commit", "source_hash", "copy_hash", "device", "driver", "nvrtc", "packages")
 OUTCOMES = ("passed", "failed", "skipped")
 _OUTCOME_OF = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 
 
-def run_pytest(report: Path) -> int:
-    """Run the GPU tests and write their JUnit report; pytest's exit code.
+def run_pytest(report: Path, files: Sequence[str]) -> int:
+    """Run the GPU tests of some files, or of all, and write their JUnit report; pytest's exit code.
 
     What pytest prints goes to standard error.
     """
-    command = [sys.executable, "-m", "pytest", FOLDER, "-m", "gpu", f"--junitxml={report}"]
+    places = [f"{FOLDER}/{name}" for name in files] or [FOLDER]
+    command = [sys.executable, "-m", "pytest", *places, "-m", "gpu", f"--junitxml={report}"]
     return subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode
 
 
@@ -61,19 +66,40 @@ def counts_of(cases: Sequence[dict[str, Any]]) -> dict[str, int]:
     return {outcome: counts[outcome] for outcome in OUTCOMES}
 
 
+def kept(out: Path, facts: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    """The record that a run of some files adds to: one of the same run of all but the time."""
+    if not files or not out.exists():
+        return {}
+    record: dict[str, Any] = json.loads(out.read_text("utf-8"))
+    same = all(record.get(name) == facts.get(name) for name in SAME)
+    return record if same else {}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: every case that was not skipped passed, one at least; 1: not; 3: no GPU or no family."""
-    chosen, facts, _ = begin(parser_of("gpu_tests", __doc__), arguments)
+    parser = parser_of("gpu_tests", __doc__)
+    parser.add_argument("--files", nargs="+", default=[], help=f"of {FOLDER}; all of them")
+    chosen, facts, _ = begin(parser, arguments)
+    before = kept(chosen.out, facts, chosen.files)
+    others = [case for case in before.get("cases", ()) if _file_of(case) not in chosen.files]
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "junit.xml")
-        exit_code = run_pytest(report)
-        cases = cases_of(report)
+        exit_code = run_pytest(report, chosen.files)
+        ran = cases_of(report)
+    cases = others + ran
     counts = counts_of(cases)
-    elapsed_s = round(time.monotonic() - started, 1)
+    elapsed_s = round(before.get("elapsed_s", 0) + time.monotonic() - started, 1)
     beside = {"pytest_exit_code": exit_code, "elapsed_s": elapsed_s, "cases": cases}
     write(chosen.out, facts | counts | beside)
-    return 0 if exit_code == 0 and counts["passed"] and not counts["failed"] else 1
+    right = exit_code == 0 and counts_of(ran)["passed"] and not counts["failed"]
+    return 0 if right else 1
+
+
+def _file_of(case: Mapping[str, Any]) -> str:
+    """The file that a case is of."""
+    name: str = case["name"]
+    return f"{name.partition('::')[0].rpartition('.')[2]}.py"
 
 
 if __name__ == "__main__":

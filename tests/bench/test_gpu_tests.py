@@ -90,6 +90,29 @@ def test_only_a_run_in_which_something_passed_and_nothing_failed_is_right(
 def test_a_run_of_which_pytest_left_no_report_is_not_right(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gpu_tests, "run_pytest", lambda report: -9)
+    monkeypatch.setattr(gpu_tests, "run_pytest", lambda report, files: -9)
     code, record = record_of(monkeypatch, tmp_path, RIGHT)
     assert (code, record["pytest_exit_code"], record["cases"]) == (1, -9, [])
+
+
+def test_some_files_are_added_to_the_record_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What ran again counts once; of another commit nothing is kept, nor by a run of all."""
+    record_of(monkeypatch, tmp_path, RIGHT)
+    (tmp_path / "test_other.py").write_text(RIGHT.replace("test_right", "test_new"), "utf-8")
+    out = tmp_path / "record.json"
+
+    def cases(*arguments: str, commit: str = "abc") -> list[str]:
+        assert gpu_tests.main(["--out", str(out), "--commit", commit, *arguments]) == 0
+        record = json.loads(out.read_text("utf-8"))
+        names = [case["name"].rpartition("::")[2] for case in record["cases"]]
+        assert len(names) == record["passed"]
+        return names
+
+    both = ["test_right[1]", "test_right[2]", "test_new[1]", "test_new[2]"]
+    assert cases("--files", "test_other.py") == both
+    assert cases("--files", "test_other.py") == both
+    assert cases("--files", "test_other.py", commit="abd") == both[2:]
+    assert cases("--files", "test_file.py", commit="abd") == both[2:] + both[:2]
+    assert sorted(cases(commit="abd")) == sorted(both)

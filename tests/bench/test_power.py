@@ -109,7 +109,9 @@ def test_answers_are_planned_where_the_weighted_one_gains_most(
     write_powered(tmp_path)
     monkeypatch.setenv(PROFILES_VARIABLE, str(tmp_path))
     out = tmp_path / "answers.json"
-    assert power_plan.main(["--answers", "--questions", "3", "--cap", "0.95", "--out", str(out)]) == 0
+    assert (
+        power_plan.main(["--answers", "--questions", "3", "--cap", "0.95", "--out", str(out)]) == 0
+    )
     for asked in read_answers(out):
         told = {role: asked.raw["answers"][role]["predicted"] for role in ROLES}
         assert asked.configs["weighted"] != asked.configs["pick"]
