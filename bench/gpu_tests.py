@@ -3,8 +3,9 @@
     python -m bench.gpu_tests --out bench/results/h200/gpu_tests.json
 
 Runs pytest over ``tests/gpu`` in a process of its own and records what its JUnit report says of
-each case. ``--files test_norm.py ...`` runs some of them, and keeps what the record at ``--out``
-has of the others where it is of the same commit and device: all of them take ten minutes and more.
+each case, with the commit that it was run at. ``--files test_norm.py ...`` runs some of them, and
+keeps what the record at ``--out`` has of the others where it is of the same kernels and device: all
+of them take ten minutes and more.
 Needs pytest and pytest-timeout, neither z3 nor pydantic.
 """
 
@@ -25,7 +26,7 @@ from bench.evidence import ROOT, begin, parser_of
 from bench.files import write
 
 FOLDER = "tests/gpu"
-SAME = ("commit", "source_hash", "copy_hash", "device", "driver", "nvrtc", "packages")
+SAME = ("source_hash", "copy_hash", "device", "driver", "nvrtc", "packages")
 OUTCOMES = ("passed", "failed", "skipped")
 _OUTCOME_OF = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 
@@ -40,8 +41,9 @@ def run_pytest(report: Path, files: Sequence[str]) -> int:
     return subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode
 
 
-def cases_of(report: Path) -> list[dict[str, Any]]:
-    """Every case of a JUnit report: name, outcome, seconds; none where pytest wrote no report.
+def cases_of(report: Path, commit: str) -> list[dict[str, Any]]:
+    """Every case of a JUnit report: name, outcome, seconds, and the commit that it was run at; none
+    where pytest wrote no report.
 
     A case whose set-up or tear-down went wrong failed, as did a file that can't be collected.
     """
@@ -55,6 +57,7 @@ def cases_of(report: Path) -> list[dict[str, Any]]:
                 "name": "::".join(filter(None, (case.get("classname"), case.get("name")))),
                 "outcome": "failed" if "failed" in ends else ends[0] if ends else "passed",
                 "seconds": float(case.get("time", "0")),
+                "commit": commit,
             }
         )
     return cases
@@ -67,7 +70,7 @@ def counts_of(cases: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 
 def kept(out: Path, facts: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """The record that a run of some files adds to: one of the same run of all but the time."""
+    """The record that a run of some files adds to: one of the same kernels, device and packages."""
     if not files or not out.exists():
         return {}
     record: dict[str, Any] = json.loads(out.read_text("utf-8"))
@@ -86,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "junit.xml")
         exit_code = run_pytest(report, chosen.files)
-        ran = cases_of(report)
+        ran = cases_of(report, facts["commit"])
     cases = others + ran
     counts = counts_of(cases)
     elapsed_s = round(before.get("elapsed_s", 0) + time.monotonic() - started, 1)

@@ -98,8 +98,14 @@ def test_a_run_of_which_pytest_left_no_report_is_not_right(
 def test_some_files_are_added_to_the_record_of_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What ran again counts once; of another commit nothing is kept, nor by a run of all."""
+    """What ran again counts once; of other kernels nothing is kept, nor by a run of all."""
+    sources = {"source_hash": "a"}
+
+    def about(commit: str) -> dict[str, str]:
+        return {"profile": "h200", "commit": commit, **sources}
+
     record_of(monkeypatch, tmp_path, RIGHT)
+    monkeypatch.setattr(evidence, "about", about)
     (tmp_path / "test_other.py").write_text(RIGHT.replace("test_right", "test_new"), "utf-8")
     out = tmp_path / "record.json"
 
@@ -108,11 +114,15 @@ def test_some_files_are_added_to_the_record_of_the_others(
         record = json.loads(out.read_text("utf-8"))
         names = [case["name"].rpartition("::")[2] for case in record["cases"]]
         assert len(names) == record["passed"]
-        return names
+        return [f"{n} {case['commit']}" for n, case in zip(names, record["cases"], strict=True)]
 
-    both = ["test_right[1]", "test_right[2]", "test_new[1]", "test_new[2]"]
-    assert cases("--files", "test_other.py") == both
-    assert cases("--files", "test_other.py") == both
-    assert cases("--files", "test_other.py", commit="abd") == both[2:]
-    assert cases("--files", "test_file.py", commit="abd") == both[2:] + both[:2]
-    assert sorted(cases(commit="abd")) == sorted(both)
+    def ran(name: str, commit: str = "abc") -> list[str]:
+        return [f"{name}[{n}] {commit}" for n in (1, 2)]
+
+    assert cases("--files", "test_other.py") == ran("test_new")  # by other kernels
+    assert cases("--files", "test_file.py") == ran("test_new") + ran("test_right")
+    again = cases("--files", "test_other.py", commit="abd")
+    assert again == ran("test_right") + ran("test_new", "abd")
+    sources["source_hash"] = "b"
+    assert cases("--files", "test_file.py") == ran("test_right")
+    assert cases(commit="abd") == ran("test_right", "abd") + ran("test_new", "abd")

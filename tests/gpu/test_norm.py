@@ -102,7 +102,7 @@ def test_blocks_on_an_sm_are_what_the_driver_counts(worker: Worker, profile: Dev
         own = block.smem_bytes(case.problem, case.config)
         for blocks in (1, 2, 4):
             smem = block.reserved_for(blocks, own, profile.limit("smem_per_sm_bytes"))
-            if smem is not None:
+            if smem >= 0:
                 options = {"reserved_smem_bytes": smem}
                 reserved.append(Case(case.problem, case.config, options))
     compile_all(cases, profile)

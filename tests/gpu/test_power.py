@@ -23,7 +23,9 @@ def test_a_hold_draws_more_than_an_idle_device_and_no_more_than_its_limit(
         assert facts["idle_power_w"] < held.power_w < 1.05 * facts["power_limit_w"]
         assert held.span_s >= HOLD.hold_s
         assert held.energy_j == held.power_w * held.launch_us / 1e6
-        assert abs(held.driver_power_w / held.power_w - 1) < 0.1
+        # The driver's readings are means of the second before, in part of a device that settles.
+        assert facts["idle_power_w"] < held.driver_power_w < 1.05 * held.power_w
+        assert held.driver_power_w > 0.75 * held.power_w
 
 
 def test_holds_of_one_configuration_agree(worker: Worker, device: str) -> None:
