@@ -33,6 +33,7 @@ from solver.constraints import NONE
 from solver.device import (
     AT_MOST_ONE,
     FIXED_LIMITS,
+    MEASURED_APART,
     PROFILES_VARIABLE,
     DeviceProfile,
     device_names,
@@ -42,6 +43,7 @@ from solver.device import (
 )
 from solver.engine import Engine
 from solver.errors import InvalidInput, InvalidProblem, UnusableProfile
+from solver.families import sm90_gemm_power
 from solver.ground_truth import CONFIG_FIELDS
 from solver.model_version import MODEL_VERSION
 from solver.pick import price
@@ -53,6 +55,7 @@ from solver.split import is_form_held_out, is_held_out
 from solver.sweep_design import SweepRow
 
 H200 = load_profile("h200")
+POWER = sm90_gemm_power.TABLE
 NOISE = 0.01
 SPOILED = {"hbm_bytes_per_us": 0.7, "l2_bytes_per_us": 1.4, "launch_us": 1.4, "mma_overhead": 1.15}
 CEILINGS = {"read_gb_per_s": 4600.0, "copy_gb_per_s": 3900.0, "tensor_tflops": 900.0}
@@ -325,16 +328,35 @@ def test_a_file_with_a_number_that_nothing_can_be_priced_with_is_refused(
         load_profile("h200")
 
 
-def test_a_part_of_something_is_whole_at_most(stored: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "name"), [(FAMILY, "release_lag_fraction"), (POWER, "power_margin")]
+)
+def test_a_part_of_something_is_whole_at_most(family: str, name: str, stored: Path) -> None:
     raw = json.loads(stored.read_text("utf-8"))
     for value, fits in ((1.0, True), (1.001, False)):
-        raw["models"][FAMILY]["release_lag_fraction"]["value"] = value
+        raw["models"][family][name]["value"] = value
         store_profile(stored, json.dumps(raw))
         if fits:
-            assert load_profile("h200").constant(FAMILY, "release_lag_fraction") == value
+            assert load_profile("h200").constant(family, name) == value
         else:
-            with pytest.raises(UnusableProfile, match=r"release_lag_fraction must be at most 1"):
+            with pytest.raises(UnusableProfile, match=rf"{name} must be at most 1"):
                 load_profile("h200")
+
+
+@pytest.mark.parametrize("name", MEASURED_APART[POWER])
+def test_constants_of_power_are_whole_or_none(name: str, stored: Path) -> None:
+    raw = json.loads(stored.read_text("utf-8"))
+    constant = raw["models"][POWER].pop(name)
+    store_profile(stored, json.dumps(raw))
+    with pytest.raises(UnusableProfile, match=f"{POWER} has other constants or units: {name}"):
+        load_profile("h200")
+    raw["models"][POWER][name] = constant | {"unit": "kW"}
+    store_profile(stored, json.dumps(raw))
+    with pytest.raises(UnusableProfile, match=f"{POWER} has other constants or units: {name}"):
+        load_profile("h200")
+    del raw["models"][POWER]
+    store_profile(stored, json.dumps(raw))
+    assert POWER not in load_profile("h200").models
 
 
 @pytest.mark.parametrize("name", FIXED_LIMITS)
