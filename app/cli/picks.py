@@ -171,21 +171,24 @@ def _report(
 def _told_where_it_ends(
     arguments: argparse.Namespace, session: Session, began_s: float
 ) -> Iterator[None]:
-    """Around what may end before there is a report: GitHub shows why at the picks file, and JUnit
-    XML says it too, so that none of an earlier check is taken for this one's."""
+    """Around what may end before there is a report: GitHub shows why at the picks file and in the
+    job's summary, and JUnit XML says it too, so that none of an earlier check is taken for this
+    one's."""
     from app.picks.report import unfinished
-    from app.picks.reports.github import error_command, in_github
+    from app.picks.reports.github import append_summary, error_command, in_github
     from app.picks.reports.junit import junit
 
     try:
         yield
     except WarpwrightError as error:
         words = from_exception(error).detail
+        report = unfinished(str(arguments.file), words, time.monotonic() - began_s)
         if arguments.github or in_github():
             session.command(error_command(str(arguments.file), 1, "check", words, os.environ))
-        if arguments.junit is not None:
-            report = unfinished(str(arguments.file), words, time.monotonic() - began_s)
             with suppress(EnvironmentLacks):  # what ended the check is told
+                append_summary(report, os.environ)
+        if arguments.junit is not None:
+            with suppress(EnvironmentLacks):
                 write_whole(arguments.junit, junit(report))
         raise
 

@@ -14,13 +14,15 @@ from solver.objective import Objective, Pareto
 from solver.question import Question
 from solver.report import config_words
 
+CANCELLED = "requested"
+"""The reason of a job that was cancelled, which has no details."""
 NOT_THE_PICKS = (
     Reason.ENVIRONMENT,
     Reason.WORKER_LOST,
     Reason.OUT_OF_MEMORY,
     "unreadable",
     "internal_error",
-    "requested",
+    CANCELLED,
 )
 """Reasons of a verification that say nothing of the kernel."""
 
@@ -36,7 +38,8 @@ def numerics(status: str, reason: str | None, result: Result, elapsed_s: float) 
         )
         figures = {name: result[name] for name in ("exact_draws", "rel_error", "kernel_id")}
         return Step("numerics", Status.HOLDS, words, elapsed_s, figures)
-    details = str(result.get("details") or "no details")
+    unsaid = "somebody cancelled its job" if reason == CANCELLED else "no details"
+    details = str(result.get("details") or unsaid)
     ended = Status.LACKS if reason in NOT_THE_PICKS else Status.FAILS
     return Step("numerics", ended, f"{reason}: {details}", elapsed_s, {"reason": reason})
 

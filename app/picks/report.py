@@ -67,7 +67,8 @@ class Report:
     @property
     def verdict(self) -> str:
         """The whole in one line."""
-        parts = [f"{self.count(Status.HOLDS)} of {len(self.picks)} picks hold"]
+        held = f"{self.count(Status.HOLDS)} of {len(self.picks)} picks hold"
+        parts = [held if self.picks else "no pick was checked"]
         for status, words in ((Status.FAILS, "fail"), (Status.LACKS, "could not be checked")):
             count = self.count(status)
             if count:

@@ -100,11 +100,14 @@ def summary(report: Report) -> str:
         "",
         markdown(report.verdict),
         "",
-        "| | pick | configuration | predicted | steps |",
-        "|---|---|---|---|---|",
-        *(_row(pick, mark[pick.status]) for pick in report.picks),
-        "",
     ]
+    if report.picks:
+        lines += [
+            "| | pick | configuration | predicted | steps |",
+            "|---|---|---|---|---|",
+            *(_row(pick, mark[pick.status]) for pick in report.picks),
+            "",
+        ]
     bad = [(pick.name, step) for pick in report.picks for step in pick.steps if step.status in BAD]
     if bad:
         lines += ["| pick | step | what is wrong |", "|---|---|---|"]

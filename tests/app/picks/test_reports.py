@@ -175,9 +175,11 @@ def test_annotations_come_where_they_are_asked_for(
     assert "::error file=" in capsys.readouterr().out
 
 
-def test_what_ends_before_there_is_a_report_is_an_annotation_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_what_ends_before_there_is_a_report_is_an_annotation_and_in_the_summary_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    text = tmp_path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(text))
     path = locked(tmp_path)
     lock_of(path).write_text("{")
     assert main(["check", str(path), "--github"]) == 2
@@ -186,6 +188,15 @@ def test_what_ends_before_there_is_a_report_is_an_annotation_too(
     assert [line.partition("=")[0] for line in errors] == ["::error file", "::error file"]
     assert "picks.lock.json: is no JSON: " in errors[0]
     assert "no NVIDIA GPU" in errors[1]
+    told = html.unescape(text.read_text("utf-8"))
+    unread, without = told.split("### ⚠️ Warpwright: ")[1:]
+    assert "|" not in told
+    assert "no pick was checked; check: " in unread
+    assert "is no JSON" in unread
+    assert "no NVIDIA GPU" in without
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))  # can't be written
+    assert main(["check", str(path), "--github", "--gpu"]) == 3
+    assert "no NVIDIA GPU" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,10 @@ def test_what_is_no_such_service_exits_3(
             "requested: the job ended",
         ),
         (
+            {"status": "cancelled", "reason": "requested", "result": {"passed": None}},
+            "requested: somebody cancelled its job",
+        ),
+        (
             {"status": "failed", "reason": "fault", "result": {"kernel_id": "k"}},
             "another version's",
         ),
