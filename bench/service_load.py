@@ -12,8 +12,9 @@ then asks, on loopback:
 2. one client of questions of which no two are alike: ``uncached_single_p50_ms``;
 3. 64 clients of the same for ``--seconds``: ``uncached_errors`` (any status but 200, any broken
    connection), ``uncached_p99_ms``, and ``memory_growth``: the most that service and solver
-   processes hold together after the first minute (of a short run, the first third) over what
-   they held at its end, less one.
+   processes hold together after the first minute (of a short run, the first third) over the most
+   that they held within it, less one. The most, since a solver process that works on a question
+   holds 50 MB more than one that has just ended: what is held at any one moment says little.
 
 Needs wrk: exit code 3 where it is missing. Progress goes to standard error.
 """
@@ -189,9 +190,9 @@ class Memory:
             self.samples.append((time.monotonic() - begun, resident_bytes(self._pid)))
 
     def growth(self, settled_s: float) -> float:
-        """The most after ``settled_s`` over what was held at that moment, less one."""
-        after = [held for at, held in self.samples if at >= settled_s]
-        return max(after) / after[0] - 1
+        """The most after ``settled_s`` over the most until then, less one."""
+        before = max(held for at, held in self.samples if at < settled_s)
+        return max(held for at, held in self.samples if at >= settled_s) / before - 1
 
 
 def resident_bytes(pid: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ def question(**members: Any) -> Question:
 
 def answer(text: str = "{}", status: str = "optimal") -> Answer:
     return Answer(text.encode(), status)
+
+
+def dense(size: int, seed: int = 0) -> Answer:
+    """An answer of so many bytes that no packing makes fewer; another for each seed."""
+    return Answer(Random(seed + 1).randbytes(size), "optimal")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_the_tag_is_a_digest_of_the_body() -> None:
 def test_the_answers_used_last_stay_within_the_size() -> None:
     cache = AnswerCache(10_000)
     for n in range(50):
-        cache.put(f"key {n}", answer("x" * 1000))
+        cache.put(f"key {n}", dense(1000, n))
         cache.get("key 0")
         assert cache.size <= 10_000
     assert cache.get("key 0") is not None
@@ -97,10 +103,45 @@ def test_the_answers_used_last_stay_within_the_size() -> None:
     assert 2 <= len(cache) <= 9
 
 
+def test_an_answer_is_packed_until_it_is_asked_for_again() -> None:
+    cache = AnswerCache(10_000)
+    text = "abcdefgh" * 500
+    for n in range(10):
+        cache.put(f"key {n}", answer(text))
+    assert len(cache) == 10
+    packed = cache.size
+    assert packed < 10 * 1000
+    assert cache.get("key 0") == answer(text)
+    assert cache.size > packed + 3500
+    grown = cache.size
+    assert cache.get("key 0") is cache.get("key 0")
+    assert cache.size == grown
+    for n in range(1, 10):  # as they are sent, two have room
+        assert cache.get(f"key {n}") in (answer(text), None)
+        assert cache.size <= 10_000
+    assert cache.get("key 9") == answer(text)
+    assert len(cache) == 2
+    cache.clear()
+    assert cache.size == 0
+
+
+@pytest.mark.parametrize("first", [1, 100, 2**15, 200_000])
+def test_packed_answers_come_back_as_they_were(first: int) -> None:
+    cache = AnswerCache(10**7)
+    sizes = (first, 200_000, 1, 2**15 + 1, first)
+    for round_ in range(2):
+        kept = {f"{round_} {n}": dense(size, n) for n, size in enumerate(sizes)}
+        for key, each in kept.items():
+            cache.put(key, each)
+        for key, each in kept.items():
+            assert cache.get(key) == each
+        cache.clear()
+
+
 def test_an_answer_larger_than_the_cache_pushes_nothing_out() -> None:
     cache = AnswerCache(10_000)
     cache.put("small", answer("x"))
-    cache.put("large", answer("x" * 10_000))
+    cache.put("large", dense(10_000))
     assert cache.get("large") is None
     assert cache.get("small") is not None
 
@@ -122,13 +163,13 @@ def test_a_query_finds_its_answer_until_that_is_pushed_out() -> None:
     cache = AnswerCache(20_000)
     cache.remember(b"m=1", "key")
     assert cache.by_query(b"m=1") is None
-    cache.put("key", answer("x" * 1000))
+    cache.put("key", dense(1000))
     cache.remember(b"m=1", "key")
-    assert cache.by_query(b"m=1") == answer("x" * 1000)
+    assert cache.by_query(b"m=1") == dense(1000)
     for n in range(20):
-        cache.put(f"other {n}", answer("x" * 1000))
+        cache.put(f"other {n}", dense(1000, n))
     assert cache.by_query(b"m=1") is None
-    cache.put("key", answer("x" * 1000))
+    cache.put("key", dense(1000))
     assert cache.by_query(b"m=1") is None
 
 
@@ -147,7 +188,7 @@ def test_queries_count_against_the_size_and_are_few_and_short() -> None:
     cache.remember(b"x" * QUERY_BYTES, "other")
     assert cache.size > before + QUERY_BYTES
     for n in range(100):
-        cache.put(f"key {n}", answer("x" * 5000))
+        cache.put(f"key {n}", dense(5000, n))
     assert cache.size <= 20_000
     assert cache.by_query(b"x" * QUERY_BYTES) is None
 

@@ -91,6 +91,6 @@ def test_a_missing_wrk_is_named(
 
 def test_memory_is_of_the_process_and_all_below_it() -> None:
     memory = service_load.Memory(os.getpid())
-    memory.samples = [(0.5, 100), (1.0, 200), (1.5, 190), (2.0, 210)]
+    memory.samples = [(0.25, 100), (0.5, 200), (1.0, 150), (1.5, 190), (2.0, 210)]
     assert memory.growth(1.0) == pytest.approx(0.05)
     assert service_load.resident_bytes(os.getpid()) > 10_000_000
