@@ -92,8 +92,8 @@ def load_part(record: dict[str, Any] | None) -> str:
         f"{record['seconds']:.0f} s: {record['uncached_requests']:,} answers, "
         f"{record['uncached_errors']} errors, p99 {record['uncached_p99_ms']:,.0f} ms, "
         f"{record['uncached_p99_ms'] / single_ms:.0f} times the median of a single client "
-        f"({single_ms:.0f} ms); at its most it held {record['memory_growth']:.1%} more memory after "
-        "the first minute than within it.",
+        f"({single_ms:.0f} ms); the most memory held after the first minute is "
+        f"{record['memory_growth']:.1%} more than within it.",
     ]
     about = f"{record['cores']} cores, {record['date'][:10]}, commit {record['commit'][:12]}"
     return f"{LOAD_TITLE}\n\n`make bench-service`, {about}.\n\n" + "\n".join(lines)
