@@ -33,8 +33,8 @@ GIVEN = (
     "and that the rows allowed are the legal ones within the constraints",
 )
 GIVEN_POWER = (
-    "power in whole watts: numpy rounds a row's energy over its held time up, as the prediction is "
-    "and with its margin, and takes what the driver's limit leaves of it"
+    "power in whole watts, margin included: numpy rounds a row's energy over its held time up and "
+    "takes the driver's limit where that is less"
 )
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",
