@@ -1,7 +1,7 @@
 # The service next to a GPU, or without one. CUDA's libraries come from the Python packages of
 # requirements/container.txt, the driver from the host (NVIDIA Container Toolkit):
 #   docker build --build-arg COMMIT=$(git rev-parse HEAD) -t warpwright .
-#   docker run --rm --gpus all --read-only -p 127.0.0.1:8000:8000 \
+#   docker run --rm --gpus all --read-only --tmpfs /tmp -p 127.0.0.1:8000:8000 \
 #     -v warpwright-state:/var/lib/warpwright -v warpwright-cache:/var/cache/warpwright warpwright
 ARG BASE=python:3.12-slim
 

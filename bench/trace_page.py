@@ -51,8 +51,10 @@ def trace_line(record: Record | None, docs: str = "") -> str:
     return (
         f"MATH wait against the GPU's own timeline over {record['traced']} configurations{failed}: "
         f"mean error {wait['mean_error_us']:.2f} µs, {wait['mean_share_of_time']:.1%} of the CTA's "
-        f"time{ranks}. Tracing slows a kernel by {tracing['median'] - 1:.1%} in the median, "
-        f"{tracing['p95'] - 1:.1%} at p95 ([how]({docs}trace.md))."
+        f"time{ranks}; of the wait itself, which is often short, {wait['median_ape']:.0%} in the "
+        f"median and {wait['mean_ape']:.0%} in the mean. Tracing slows a kernel by "
+        f"{tracing['median'] - 1:.1%} in the median, {tracing['p95'] - 1:.1%} at p95 "
+        f"([how]({docs}trace.md))."
     )
 
 
