@@ -15,7 +15,7 @@ from typing import Any
 
 from app.errors import EnvironmentLacks
 from solver.errors import InvalidInput
-from solver.ground_truth import GroundTruthGroup, load_ground_truth
+from solver.ground_truth import GZIP_DAMAGED, GroundTruthGroup, load_ground_truth
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 GROUND_TRUTH = "ground_truth.csv.gz"
@@ -46,7 +46,7 @@ def _read(path: Path, **members: type) -> Record | None:
     try:
         data = path.read_bytes()
         record = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-    except (OSError, EOFError, ValueError) as error:
+    except (*GZIP_DAMAGED, ValueError, RecursionError) as error:
         raise InvalidInput("results", f"{path} can't be read: {error}") from error
     if not isinstance(record, dict):
         raise InvalidInput("results", f"{path} is no JSON object")

@@ -35,7 +35,7 @@ from solver.config import Config
 from solver.device import NOT_PARSED, DeviceProfile, load_profile
 from solver.errors import InvalidInput
 from solver.families import sm90_gemm
-from solver.ground_truth import load_ground_truth
+from solver.ground_truth import GZIP_DAMAGED, load_ground_truth
 from solver.problem import Problem
 from solver.recurrence import Ticks
 from solver.row_price import price_rows
@@ -84,8 +84,10 @@ def _result_rows(path: Path) -> list[dict[str, Any]]:
         data = path.read_bytes()
         text = gzip.decompress(data) if path.suffix == ".gz" else data
         rows: list[dict[str, Any]] = json.loads(text)["rows"]
-    except (EOFError, *NOT_PARSED) as error:
+    except (*GZIP_DAMAGED, *NOT_PARSED) as error:
         raise InvalidInput("results", f"{path} is no file of rows: {error!r}") from error
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput("results", f"{path} is no file of rows")
     return rows
 
 

@@ -29,7 +29,7 @@ from solver.calibration.fit import Fit, fit_family, rounded
 from solver.calibration.power_start import MARGIN, power_start
 from solver.calibration.rows import Floats, Integers
 from solver.config import Config
-from solver.device import DeviceProfile, load_profile
+from solver.device import NOT_PARSED, DeviceProfile, load_profile
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm_power import TABLE
 from solver.ground_truth import CONFIG_FIELDS
@@ -92,7 +92,7 @@ def load_record(paths: Sequence[Path]) -> PowerRecord:
             for row in record["rows"]:
                 if row["status"] == "passed":
                     found.setdefault((problem_of(row), row["cache"]), []).append(row)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except NOT_PARSED as error:
             words = f"{path} is no record of kernels.power: {error!r}"
             raise InvalidInput("results", words) from error
     if len(facts) != 1:

@@ -9,7 +9,6 @@ default; these take a few seconds a row, or half a minute.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import signal
@@ -31,7 +30,7 @@ from kernels.bench_result import ResultFile, package_versions
 from kernels.bench_runner import NO_EXTRAS, Extras, Runner
 from kernels.compile import compile_kernel
 from kernels.errors import CompilerAbsent, KernelError
-from kernels.files import check_place
+from kernels.files import check_place, read_json
 from kernels.protocol import BENCH, CHOICE, REGRET, SAMPLE, SUSTAINED, VERIFY
 from kernels.rivals import COLUMNS
 from kernels.sources import Variant, copy_hash, source_hash
@@ -128,10 +127,8 @@ def terminated_as_interrupt() -> Iterator[None]:
 
 def read_ceilings(path: Path) -> dict[str, Any]:
     """The ceilings of a record of ``bench.gpu_ceilings``. Raises InvalidInput."""
-    try:
-        ceilings = json.loads(path.read_text("utf-8"))["ceilings"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InvalidInput("ceilings", f"{path} is no record of ceilings: {error!r}") from error
+    record = read_json(path, "ceilings")
+    ceilings = record.get("ceilings") if isinstance(record, dict) else None
     if not isinstance(ceilings, dict):
         raise InvalidInput("ceilings", f"{path} is no record of ceilings")
     return ceilings

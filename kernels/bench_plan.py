@@ -10,13 +10,13 @@ are raced against one another, and each is reported.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from math import inf
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
+from kernels.files import parse_json, read_bytes
 from solver.config import Config
 from solver.errors import InvalidInput
 from solver.families.sm90_gemm import CompileKey, compile_key
@@ -116,7 +116,7 @@ def _said(raw: Mapping[str, Any], name: str) -> str | None:
 def _predicted_us(value: Any, place: str) -> float | None:
     if value is None:
         return None
-    if type(value) not in (int, float) or not 0 < value < inf:
+    if type(value) not in (int, float) or not 0 < value <= float_info.max:
         raise InvalidPlan(
             f"{place}.predicted_us", f"must be null or a finite number above 0, got {value!r}"
         )
@@ -154,12 +154,12 @@ def _row(raw: Any, place: str, defaults: dict[str, str]) -> PlanRow:
     return row
 
 
-def parse_plan(text: str) -> Plan:
-    """A plan from its JSON text. Raises InvalidPlan, which names the row and the field."""
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise InvalidPlan("plan", f"is no JSON: {error}") from error
+def parse_plan(text: str | bytes, name: str = "") -> Plan:
+    """A plan from its JSON text, which errors call ``name`` as in ``parse_json``.
+
+    Raises InvalidInput where it is none, InvalidPlan, which names the row and the field.
+    """
+    raw = parse_json(text, "plan", name)
     if not isinstance(raw, dict) or not isinstance(raw.get("rows"), list):
         raise InvalidPlan("plan", "must be an object with a list of rows")
     if not raw["rows"]:
@@ -177,8 +177,5 @@ def parse_plan(text: str) -> Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file. Raises InvalidPlan where it can't be read."""
-    try:
-        return parse_plan(path.read_text("utf-8"))
-    except OSError as error:
-        raise InvalidPlan("plan", f"{path} can't be read: {error.strerror}") from error
+    """The plan in a file. Raises InvalidInput where it can't be read, InvalidPlan as above."""
+    return parse_plan(read_bytes(path, "plan"), f"{path} ")

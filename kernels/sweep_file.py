@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernels.files import replace_whole
+from kernels.files import read_json, replace_whole
 from kernels.sweep_runner import Figures
 from solver.errors import InvalidInput
 from solver.ground_truth import CONFIG_FIELDS, FIGURES, PROBLEM_FIELDS, WHERE_FIELDS
@@ -55,10 +55,7 @@ def heads(folder: Path) -> list[Path]:
 
 def read_head(path: Path) -> dict[str, Any]:
     """A shard's head. Raises InvalidInput (field ``out``)."""
-    try:
-        head = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInput("out", f"{path} can't be read: {error}") from error
+    head = read_json(path, "out")
     if not isinstance(head, dict) or any(
         not isinstance(head.get(name), kind) for name, kind in HEAD.items()
     ):

@@ -18,6 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from kernels.files import read_json
 from kernels.host import HostGpu
 from kernels.process import Worker
 from kernels.sources import commit as own_commit
@@ -29,7 +30,7 @@ from kernels.verify import require_gpu
 from solver.config import Config
 from solver.errors import InvalidInput
 from solver.families import sm90_gemm
-from solver.ground_truth import COLUMNS, CONFIG_FIELDS, FIGURES, problem_of_row
+from solver.ground_truth import COLUMNS, CONFIG_FIELDS, FIGURES, GZIP_DAMAGED, problem_of_row
 from solver.sweep_design import SweepRow, Visit
 
 SHORT_US = 100.0
@@ -44,11 +45,11 @@ def read_table(folder: Path) -> tuple[list[Row], dict[str, Any]]:
     try:
         with gzip.open(folder / TABLE, "rt", encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
-        record = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, EOFError, ValueError, csv.Error) as error:
+            rows, columns = list(reader), tuple(reader.fieldnames or ())
+    except (*GZIP_DAMAGED, ValueError, csv.Error) as error:
         raise InvalidInput("out", f"{folder} holds no table of a sweep: {error}") from error
-    if tuple(reader.fieldnames or ()) != COLUMNS or not isinstance(record, dict):
+    record = read_json(folder / RECORD, "out")
+    if columns != COLUMNS or not isinstance(record, dict):
         raise InvalidInput("out", f"{folder / TABLE} has other columns than a sweep's")
     return rows, record
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.files import replace_whole
+from kernels.files import read_json, replace_whole
 from kernels.sweep_file import difference, heads, line, read_head, read_rows
 from solver.errors import InvalidInput
 from solver.ground_truth import COLUMNS
@@ -78,8 +78,8 @@ def merge(folder: Path, partial: bool = False) -> dict[str, Any]:
 
 def _is_mended(folder: Path) -> bool:
     try:
-        record = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+        record = read_json(folder / RECORD, "out")
+    except InvalidInput:
         return False  # none yet, or none that is worth keeping
     return isinstance(record, dict) and MENDED in record
 

@@ -55,11 +55,13 @@ class Config:
         return packed(self.to_columns(), _CODE_BITS)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Config:
+    def from_dict(cls, values: Any) -> Config:
         """A configuration from its own field names.
 
         Raises IllegalConfig for an unknown or missing field or a value of the wrong type.
         """
+        if not isinstance(values, dict):
+            raise IllegalConfig("config", f"must be an object, got {type(values).__name__}")
         names = [f.name for f in fields(cls)]
         for name in values:
             if name not in names:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from dataclasses import dataclass, fields
 from math import inf, nan
 from pathlib import Path
@@ -26,6 +27,8 @@ CONFIG_FIELDS = tuple(field.name for field in fields(Config) if field.name != "f
 FIGURES = ("median_us", "p95_us", "sm_clock_mhz", "power_w", "throttle", "reason")
 REPEAT_FIGURES = ("repeat_us", "repeat_sm_clock_mhz")
 COLUMNS = ("row", *WHERE_FIELDS, *PROBLEM_FIELDS, *CONFIG_FIELDS, *FIGURES, *REPEAT_FIGURES)
+GZIP_DAMAGED = (OSError, EOFError, zlib.error)
+"""What a gzipped file raises that can't be read, is cut off or was changed."""
 WORDS = ("dtype", "layout", "out_dtype")  # of a problem's fields, those that are no integers
 
 
@@ -61,7 +64,7 @@ def load_ground_truth(path: Path) -> tuple[GroundTruthGroup, ...]:
                     key = tuple(row[name] for name in ("suite", "cache", *PROBLEM_FIELDS))
                     groups.setdefault(key, []).append(row)
             return tuple(_group(rows) for rows in groups.values())
-    except (OSError, EOFError, ValueError, csv.Error) as error:
+    except (*GZIP_DAMAGED, ValueError, csv.Error) as error:
         raise InvalidInput("ground_truth", f"{path} can't be read: {error}") from error
 
 

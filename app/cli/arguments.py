@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, NoReturn
 
 from app.cli.session import writing
+from app.host import detect_host
 from app.ops import GEMM, NORM, OPS
 from app.schemas.faults import shown
 from app.schemas.limits import OFFSET_MAX, OFFSETS_WORDS
@@ -185,6 +186,11 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"the host's GPU, else h200; one of {', '.join(device_names())}",
     )
+
+
+def device_of(arguments: argparse.Namespace) -> str:
+    """What --device names, the host's where it was not given; an empty name is no device's."""
+    return detect_host().device if arguments.device is None else str(arguments.device)
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

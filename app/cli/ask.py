@@ -15,6 +15,7 @@ from app.cli.arguments import (
     add_model,
     add_problem,
     add_question,
+    device_of,
     integer,
     leave_defaults,
     problem_of,
@@ -117,7 +118,7 @@ def simulate(arguments: argparse.Namespace, session: Session) -> int:
         body = answers.simulate(
             problem,
             config,
-            detect_host().device if arguments.device is None else arguments.device,
+            device_of(arguments),
             arguments.model,
             arguments.divergence,
             arguments.cache,

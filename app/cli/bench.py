@@ -9,13 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from app.cli import bench_accuracy, bench_fused, bench_solver
-from app.cli.arguments import add_device, add_json, bounded
+from app.cli.arguments import add_device, add_json, bounded, device_of
 from app.cli.bench_accuracy import add_results
-from app.cli.documents import write_json
+from app.cli.documents import check_place, write_json
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.shapes import SUITE_HELP
 from app.cli.show import show_record
-from app.host import detect_host
 from app.plan import make_plan
 from kernels.table import bench_compile
 from solver.errors import InvalidInput
@@ -129,7 +128,8 @@ def protocol(arguments: argparse.Namespace, session: Session) -> int:
 
 def plan(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench plan``."""
-    device = arguments.device or detect_host().device
+    device = device_of(arguments)
+    check_place(arguments.out)
     if arguments.regret:
         for name in ("best", "cache"):
             if getattr(arguments, name) is not None:
@@ -143,7 +143,7 @@ def plan(arguments: argparse.Namespace, session: Session) -> int:
     else:
         if arguments.results is not None:
             raise InvalidInput("results", "goes with --regret alone")
-        suite = arguments.suite or "llm"
+        suite = "llm" if arguments.suite is None else arguments.suite
         problems = load_suite(suite)
         with session.progress("planning") as bar:
             document = make_plan(

@@ -11,10 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.arguments import add_device, add_json
+from app.cli.arguments import add_device, add_json, device_of
 from app.cli.layout import pairs
 from app.cli.session import OK, Session
-from app.host import detect_host
 from solver.device import load_profile
 from solver.raced import TOP_COUNT
 
@@ -54,7 +53,7 @@ def accuracy_command(arguments: argparse.Namespace, session: Session) -> int:
     from app.recorded import read_recorded
     from solver.accuracy import FITTED, HELD_OUT
 
-    device = load_profile(arguments.device or detect_host().device).name
+    device = load_profile(device_of(arguments)).name
     recorded = read_recorded(device, arguments.results)
     which = FITTED if arguments.fitted else HELD_OUT
     with session.progress("looking up picks") as bar:

@@ -10,11 +10,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from app.cli.arguments import add_device, add_json
+from app.cli.arguments import add_device, add_json, device_of
 from app.cli.bench_accuracy import add_results
 from app.cli.layout import pairs
 from app.cli.session import OK, Session
-from app.host import detect_host
 from solver.device import load_profile
 from solver.families.norm_activation_rivals import RIVAL_WORDS
 
@@ -40,7 +39,7 @@ def fused_command(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench fused``; exits 3 where no grid was recorded."""
     from app.fused import fused  # here: no other command needs it
 
-    device = load_profile(arguments.device or detect_host().device).name
+    device = load_profile(device_of(arguments)).name
     with session.progress("asking for advice") as bar:
         result = fused(device, arguments.results, fitted=arguments.fitted, progress=bar)
     session.emit(result, lambda console: _show(console, result))

@@ -9,12 +9,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
-from app.cli.arguments import add_device, add_json, add_wishes, bounded
+from app.cli.arguments import add_device, add_json, add_wishes, bounded, device_of
 from app.cli.documents import wishes_of
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.shapes import SUITE_HELP
 from app.cli.show import show_record
-from app.host import detect_host
 from solver.bench import bench_solve
 from solver.bench_constraints import bench_constraints
 from solver.bench_memory import bench_memory
@@ -50,10 +49,6 @@ def _kind(kinds: Any, name: str, run: Any, words: str) -> argparse.ArgumentParse
     return parser
 
 
-def _device(arguments: argparse.Namespace) -> str:
-    return str(arguments.device or detect_host().device)
-
-
 def solve(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench solve``; exits 1 where an answer is not proved, or not right."""
     problems = load_suite(arguments.suite)
@@ -61,7 +56,7 @@ def solve(arguments: argparse.Namespace, session: Session) -> int:
     with session.progress("solving") as bar:
         result = bench_solve(
             problems,
-            _device(arguments),
+            device_of(arguments),
             objective=objective,
             constraints=held,
             check=arguments.check,
@@ -90,7 +85,7 @@ def strategies(arguments: argparse.Namespace, session: Session) -> int:
 
     problems = load_suite(arguments.suite)
     with session.progress("comparing") as bar:
-        result = bench_strategies(problems, _device(arguments), progress=bar)
+        result = bench_strategies(problems, device_of(arguments), progress=bar)
     result = {"suite": arguments.suite, **result}
     session.emit(result, lambda console: _show_strategies(console, result))
     return OK
@@ -120,7 +115,7 @@ def constraints(arguments: argparse.Namespace, session: Session) -> int:
     with session.progress("constraining") as bar:
         result = bench_constraints(
             problems,
-            _device(arguments),
+            device_of(arguments),
             sets=arguments.sets,
             seed=arguments.seed,
             progress=bar,
@@ -136,7 +131,7 @@ def memory(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench memory``."""
     problems = load_suite(arguments.suite)
     with session.progress("weighing") as bar:
-        result = bench_memory(problems, _device(arguments), progress=bar)
+        result = bench_memory(problems, device_of(arguments), progress=bar)
     result = {"suite": arguments.suite, **result}
     session.emit(result, lambda console: _show_memory(console, result))
     return OK

@@ -6,7 +6,9 @@ import argparse
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
+from errno import EISDIR
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,6 +132,21 @@ def _read(union: type[Union], values: dict[str, Any]) -> Union:
         raise InvalidInput(*describe(faults[0], union)) from None
 
 
+def check_place(path: Path) -> None:
+    """See that ``write_whole`` can write there, before there is work to lose.
+
+    Raises EnvironmentLacks as it does.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+        if path.is_file() or not path.exists():
+            with tempfile.TemporaryFile(dir=path.resolve().parent):
+                pass
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+
+
 def write_json(path: Path, document: Any) -> None:
     """Write a document whole or not at all. Raises EnvironmentLacks where that can't be done."""
     write_whole(path, json_text(document).encode())
@@ -161,8 +178,27 @@ def write_whole(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise EnvironmentLacks(f"{path} can't be written: {why}") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: Exception) -> EnvironmentLacks:
+    why = getattr(error, "strerror", None) or error
+    return EnvironmentLacks(f"{path} can't be written: {why}")
+
+
+def check_folder(folder: Path) -> None:
+    """See that ``write_folder`` can write there, before there is work to lose; nothing is made.
+
+    Raises EnvironmentLacks where that can't be done.
+    """
+    try:
+        place = folder.resolve()
+        while not place.exists():
+            place = place.parent
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from error
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from app import exports
-from app.cli.arguments import add_config, add_device, add_problem, problem_of
-from app.cli.documents import config_of, write_folder
+from app.cli.arguments import add_config, add_device, add_problem, device_of, problem_of
+from app.cli.documents import check_folder, config_of, write_folder
 from app.cli.session import OK, Session
 from app.cli.show import show_record
-from app.host import detect_host
 
 
 def add_commands(commands: Any) -> None:
@@ -32,8 +31,9 @@ def export(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright export M N K --out DIR``."""
     problem = problem_of(arguments)
     config = None if arguments.config is None else config_of(arguments.config)
+    check_folder(arguments.out)
     with session.waiting("compiling"):
-        made = exports.export(problem, config, arguments.device or detect_host().device)
+        made = exports.export(problem, config, device_of(arguments))
     write_folder(arguments.out, made.files)
     record = {
         "out": str(arguments.out),

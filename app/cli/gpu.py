@@ -19,10 +19,11 @@ from app.cli.arguments import (
     add_device,
     add_problem,
     bounded,
+    device_of,
     leave_defaults,
     problem_of,
 )
-from app.cli.documents import config_of, verification_of, write_whole
+from app.cli.documents import check_place, config_of, verification_of, write_whole
 from app.cli.memory import memory
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.cli.show import show_record
@@ -98,8 +99,10 @@ def _choose(arguments: argparse.Namespace, problem: Problem, device: str) -> dic
 
 def compile_command(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright compile M N K``."""
-    device = arguments.device or detect_host().device
+    device = device_of(arguments)
     problem = problem_of(arguments)
+    if arguments.out is not None:
+        check_place(arguments.out)
     with session.waiting("compiling"):
         answer = _choose(arguments, problem, device)
         config = Config.from_dict(answer["config"])

@@ -8,12 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
-from app.cli.arguments import add_cache, add_device, add_json
-from app.cli.documents import write_folder
+from app.cli.arguments import add_cache, add_device, add_json, device_of
+from app.cli.documents import check_folder, write_folder
 from app.cli.session import OK, Session
 from app.cli.shapes import add_shapes, load_shapes
 from app.cli.show import show_record
-from app.host import detect_host
 from app.settings_files import CONSUMERS, settings_files
 
 
@@ -35,11 +34,12 @@ def add_commands(commands: Any) -> None:
 
 def settings(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright settings --shapes FILE.csv --to cutlass --out DIR``."""
+    check_folder(arguments.out)
     with session.progress("picking") as bar:
         files, cannot = settings_files(
             load_shapes(arguments),
             arguments.to,
-            device=arguments.device or detect_host().device,
+            device=device_of(arguments),
             cache=arguments.cache,
             progress=bar,
         )

@@ -6,12 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from app.cli.arguments import add_cache, add_device, add_json, add_wishes
-from app.cli.documents import wishes_of, write_json
+from app.cli.arguments import add_cache, add_device, add_json, add_wishes, device_of
+from app.cli.documents import check_place, wishes_of, write_json
 from app.cli.session import OK, Session
 from app.cli.shapes import add_shapes, load_shapes
 from app.cli.show import show_record
-from app.host import detect_host
 from app.pick_table import make_table
 from kernels.picks import TABLE_VARIABLE
 from solver.question import PROOFS
@@ -34,8 +33,9 @@ def add_commands(commands: Any) -> None:
 
 def table(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright table --shapes FILE.csv --out table.json``."""
-    device = arguments.device or detect_host().device
+    device = device_of(arguments)
     objective, constraints = wishes_of(arguments)
+    check_place(arguments.out)
     with session.progress("picking") as bar:
         document = make_table(
             load_shapes(arguments),

@@ -10,12 +10,14 @@ import cupy as cp
 from kernels.calls.once import Once
 from kernels.calls.scratch import StreamScratch
 from kernels.compile import check_compiled, compile_kernel
+from kernels.errors import TableRefused
 from kernels.host import family_profile
 from kernels.launch import LoadedKernel
 from kernels.launch_plan import LaunchPlan, plan_launch
 from kernels.picks import PickTable
 from solver.config import Config
 from solver.device import load_profile
+from solver.errors import IllegalConfig
 from solver.families import sm90_gemm as family
 from solver.families import sm90_gemm_legality as legality
 from solver.pick import best_rows
@@ -79,5 +81,11 @@ class GpuDevice:
             table.require(self.profile)
             found = table.find(problem)
             if found is not None:
+                try:
+                    legality.check(found, problem, self.profile)
+                except IllegalConfig as error:  # of a field that the caller never wrote
+                    size = f"{problem.m} x {problem.n} x {problem.k}"
+                    words = f"{table.origin}, the configuration of {size}: {error}"
+                    raise TableRefused(words) from error
                 return found
         return best_rows(tabulate(problem, self.profile, MODEL))[0].config

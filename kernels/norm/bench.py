@@ -24,6 +24,7 @@ from kernels.bare_host import exit_code
 from kernels.bench import precompile, terminated_as_interrupt
 from kernels.bench_result import ResultFile, package_versions
 from kernels.errors import CompilerAbsent, GpuLost, KernelError
+from kernels.files import check_place
 from kernels.host import find_gpu
 from kernels.norm import worker
 from kernels.norm.cells import Cell, races, read_cells, read_plan
@@ -177,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(stderr=True)
 
     def work() -> bool:
+        check_place(chosen.out)
         with terminated_as_interrupt():
             return not run_plan(chosen.plan, chosen.out, protocol, console, chosen.commit).failed
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from kernels.files import read_json
 from solver.device import DeviceProfile
 from solver.errors import InvalidInput
 from solver.families.norm_activation import NormConfig, NormProblem
@@ -59,10 +59,10 @@ def read_cells(path: Path, device: DeviceProfile) -> list[Cell]:
 def read_plan(path: Path) -> list[Cell]:
     """The cells of a plan, whatever device they are for. Raises InvalidInput, naming cell and
     field."""
-    try:
-        cells = json.loads(path.read_text("utf-8"))["cells"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InvalidInput("plan", f"{path} is no plan of norm cells: {error!r}") from error
+    plan = read_json(path, "plan")
+    if not isinstance(plan, dict) or "cells" not in plan:
+        raise InvalidInput("plan", f"{path} is no plan of norm cells")
+    cells = plan["cells"]
     if not isinstance(cells, list) or not cells:
         raise InvalidInput("cells", "must be a list of at least one cell")
     found = []

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from kernels.bare_host import exit_code
 from kernels.bench import terminated_as_interrupt
+from kernels.files import check_place
 from kernels.power.run import ROUNDS, Options, measure_answers, measure_rows
 from kernels.sweep import parse_shard
 from solver.errors import InvalidInput
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = Options(
             chosen.out, parse_shard(chosen.shard), chosen.rounds, chosen.budget_s, chosen.commit
         )
+        check_place(chosen.out)
         with terminated_as_interrupt():
             if chosen.answers is not None:
                 return measure_answers(chosen.answers, options, console)

@@ -8,7 +8,6 @@ which has of the roles ``pick``, ``weighted`` and ``capped`` each a ``config`` a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from kernels.bench_plan import InvalidPlan, problem_of
+from kernels.files import read_json
 from kernels.power.meter import Held
 from kernels.statistics import median_interval, ratio_interval
 from solver.config import Config
@@ -41,11 +41,9 @@ class Asked:
 
 
 def read_answers(path: Path) -> tuple[Asked, ...]:
-    """The questions of a file. Raises InvalidPlan naming the place that is wrong."""
-    try:
-        raw = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidPlan("answers", f"{path} can't be read: {error}") from error
+    """The questions of a file. Raises InvalidInput where it can't be read, InvalidPlan naming the
+    place that is wrong."""
+    raw = read_json(path, "answers")
     questions = raw.get("questions") if isinstance(raw, dict) else None
     if not isinstance(questions, list) or not questions:
         raise InvalidPlan("answers", "must be an object with a list of questions")
@@ -57,7 +55,7 @@ def _asked(raw: Any, place: str) -> Asked:
         configs = {role: Config.from_dict(raw["answers"][role]["config"]) for role in ROLES}
         weights = {name: float(raw["weights"][name]) for name in ("time", "energy")}
         asked = Asked(problem_of(raw), raw["cache"], weights, int(raw["cap_w"]), configs, raw)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidPlan(place, f"is no question with its answers: {error!r}") from error
     except InvalidInput as error:
         raise InvalidPlan(f"{place}.{error.field}", error.message) from error

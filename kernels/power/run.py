@@ -23,6 +23,7 @@ from kernels.bench_plan import PlanRow, read_plan
 from kernels.bench_result import ResultFile
 from kernels.bench_runner import START_DEADLINE_S
 from kernels.errors import GpuAbsent, GpuLost, PowerUnread
+from kernels.files import read_json
 from kernels.host import HostGpu
 from kernels.power.answers import ROLES, Asked, judge, read_answers, verdict_words
 from kernels.power.meter import HOLD, Held
@@ -141,11 +142,11 @@ def earlier_rows(out: Path, facts: dict[str, Any], suite: str) -> list[dict[str,
     """
     if not out.exists():
         return []
+    record = read_json(out, "out")
     try:
-        record = json.loads(out.read_text("utf-8"))
-        rows: list[dict[str, Any]] = record["rows"]
+        passed = [row for row in record["rows"] if row["status"] == "passed"]
         theirs = {name: record[name] for name in ("suite", *facts)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise InvalidInput("out", f"{out} is no record of kernels.power: {error!r}") from error
     ours = {"suite": suite, **facts}
     for name in READ:
@@ -155,7 +156,7 @@ def earlier_rows(out: Path, facts: dict[str, Any], suite: str) -> list[dict[str,
         raise InvalidInput(
             "out", f"{out} was begun with {name} {was}, here it is {now}: give another file"
         )
-    return [row for row in rows if row["status"] == "passed"]
+    return passed
 
 
 def measure_rows(plan_path: Path, options: Options, console: Console) -> bool:

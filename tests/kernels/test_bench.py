@@ -39,7 +39,7 @@ ROW = {
     "config": CONFIG,
     "predicted_us": 6.0,
 }
-NO_TIMES = (0, -1.0, True, "6.0", float("nan"), float("inf"), [6.0])
+NO_TIMES = (0, 10**400, -1.0, True, "6.0", float("nan"), float("inf"), [6.0])
 CONTRACT = {
     *ROW,
     *("median_us", "p95_us", "p99_us", "exact", "rel_error", "cublas_us", "ratio_to_cublas"),
@@ -104,6 +104,7 @@ def runner(
         ({k: v for k, v in ROW.items() if k != "k"}, "rows[0]"),
         *((ROW | {"predicted_us": value}, "rows[0].predicted_us") for value in NO_TIMES),
         (ROW | {"suite": 5}, "rows[0].suite"),
+        *((ROW | {"config": value}, "rows[0].config") for value in (None, 3, [], "x")),
         (ROW | {"check": "yes"}, "rows[0].check"),
     ],
 )
@@ -152,7 +153,7 @@ def test_one_problem_in_two_layouts_makes_two_jobs_and_needs_two_kernels() -> No
     ],
 )
 def test_a_file_that_is_no_plan_is_refused(text: str, field: str) -> None:
-    with pytest.raises(InvalidPlan) as raised:
+    with pytest.raises(InvalidInput) as raised:
         parse_plan(text)
     assert raised.value.field == field
 

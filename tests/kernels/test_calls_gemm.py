@@ -407,6 +407,16 @@ def test_a_table_of_another_device_or_other_sources_is_refused(fake: Fake) -> No
     assert gpu.enqueued == []
 
 
+def test_an_illegal_configuration_of_a_table_is_told_with_the_table(fake: Fake) -> None:
+    gemm, gpu = fake
+    for wrong in ({"stages": 10**25}, {"tile_m": 0}, {"split_k": -1}, {"family": "other"}):
+        document = table_document([(PROBLEM, replace(SMALL, **wrong))], DEVICE, {})
+        table = parse_table(document, "picks/table.json")
+        with pytest.raises(TableRefused, match=r"picks/table\.json, the configuration of .*must"):
+            gemm.gemm(A, B, C, table=table)
+    assert gpu.enqueued == []
+
+
 def test_what_was_given_up_is_made_again(fake: Fake) -> None:
     gemm, gpu = fake
     gemm.gemm(A, B, C)

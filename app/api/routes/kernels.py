@@ -53,7 +53,8 @@ async def kernel(kernel_id: str, request: Request, services: ServicesDep) -> Res
     if query := request.scope["query_string"]:
         asked = read_query(query, LaunchRequest)
         config = None if asked.config is None else asked.config.config()
-        launch = (asked.problem(), config, asked.device or services.host.device)
+        device = services.host.device if asked.device is None else asked.device
+        launch = (asked.problem(), config, device)
     reply = await services.pool.ask(encoded_kernel, kernel_id, launch)
     body, etag = reply.value
     validators = ((b"etag", etag), *caching(services.settings.answer_max_age_s))
