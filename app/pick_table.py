@@ -19,7 +19,7 @@ from solver.model_version import MODEL_VERSION
 from solver.objective import DEFAULT, Objective, Pareto
 from solver.problem import Problem
 from solver.question import Question
-from solver.report import problem_words
+from solver.report import naming, problem_words
 
 
 def make_table(
@@ -59,7 +59,8 @@ def make_table(
             constraints=constraints,
         )
         try:
-            body, _ = answers.optimize(question)
+            with naming(problem):
+                body, _ = answers.optimize(question)
         except Unsatisfiable as nothing:
             raise NoPick(f"{problem_words(problem)}: {nothing}") from None
         rows.append((problem, Config.from_dict(body["config"])))

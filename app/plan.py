@@ -19,6 +19,7 @@ from solver.engine import Engine
 from solver.pick import Row, best_rows
 from solver.problem import Problem
 from solver.question import Question
+from solver.report import naming
 from solver.space import build_space
 from solver.units import us_from_ticks
 
@@ -124,7 +125,8 @@ def make_plan(
     rows: list[dict[str, Any]] = []
     for done, problem in enumerate(problems, start=1):
         question = Question(problem, device=device, proof="none", cache=cache)
-        answer = engine.optimize(question).to_dict()
+        with naming(problem):
+            answer = engine.optimize(question).to_dict()
         shared = {"suite": name, "cache": cache, **problem.to_dict()}
         planned = [("pick", (answer["config"], answer["predicted"]["time_us"]))]
         planned += [("best", each) for each in candidates(question, best)] if best else []

@@ -15,6 +15,7 @@ from solver.conflict import Unsatisfiable
 from solver.constraints import NONE, Constraints
 from solver.problem import Problem
 from solver.question import Question
+from solver.report import naming
 
 CONSUMERS = ("cutlass", "triton", "server")
 CANNOT = "cannot_express.json"
@@ -46,7 +47,8 @@ def settings_files(
             problem, device=device, cache=cache, proof="none", constraints=constraints
         )
         try:
-            body, _ = answers.optimize(question)
+            with naming(problem):
+                body, _ = answers.optimize(question)
         except Unsatisfiable as nothing:
             left_out.append({**problem.to_dict(), "cannot_express": [f"any of it: {nothing}"]})
         else:

@@ -21,6 +21,7 @@ from solver.objective import DEFAULT, Objective, Pareto
 from solver.pick import Row
 from solver.problem import Problem
 from solver.question import Question
+from solver.report import naming
 from solver.solution import Proof
 from solver.space import build_space
 
@@ -55,9 +56,10 @@ def bench_solve(
     ]
     if check:
         for question in questions:
-            asked = build_space(
-                question.problem, load_profile(device), question.pricing, constraints
-            )
+            with naming(question.problem):
+                asked = build_space(
+                    question.problem, load_profile(device), question.pricing, constraints
+                )
             oracle.check_playable(question.problem, asked.legal)
     total = len(questions) * (PASSES + bool(check))
     done = 0
@@ -72,7 +74,8 @@ def bench_solve(
     for _ in range(PASSES):
         rows = []
         for question in questions:
-            rows.append(_solve_once(engine, question))
+            with naming(question.problem):
+                rows.append(_solve_once(engine, question))
             step()
         passes.append(rows)
     best = min(passes, key=lambda rows: float(np.median([row["total_ms"] for row in rows])))

@@ -14,6 +14,7 @@ from solver.engine import Engine
 from solver.objective import DEFAULT, Objective, Weighted
 from solver.problem import Problem
 from solver.question import Question
+from solver.report import naming
 
 LIMITS_KIB = (192, 128, 96, 64, 48, 32)
 PENALTIES = (0.0001, 0.001, 0.01, 0.1, 1.0)
@@ -45,7 +46,8 @@ def bench_memory(
             question = Question(
                 problem, device=device, objective=objective, constraints=constraints, proof="none"
             )
-            pick = engine.optimize(question).solution.pick
+            with naming(problem):
+                pick = engine.optimize(question).solution.pick
             times.append(pick.time)
             smem.append(pick.smem_bytes / 1024)
             if progress:

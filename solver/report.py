@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from solver.config import Config
 from solver.device import DeviceProfile
+from solver.errors import InvalidProblem
 from solver.families import paper, sm90_gemm
 from solver.families.registry import copied_operands, family_of
 from solver.model_version import MODEL_VERSION
@@ -139,6 +141,16 @@ def problem_words(problem: Problem) -> str:
         ),
     ]
     return f"{p.m} x {p.n} x {p.k} in {p.dtype} ({', '.join(lies)})"
+
+
+@contextmanager
+def naming(problem: Problem) -> Iterator[None]:
+    """Around what is asked of one problem of many: an error says which one it is of."""
+    try:
+        yield
+    except InvalidProblem as error:
+        words = f"{problem_words(problem)}: {error.message}"
+        raise InvalidProblem(error.field, words) from error
 
 
 def config_words(config: Mapping[str, Any]) -> str:

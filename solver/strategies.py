@@ -27,6 +27,7 @@ from solver.pick import Row, best_rows
 from solver.problem import Problem
 from solver.proof import Prover
 from solver.recurrence import Pipeline, Ticks
+from solver.report import naming
 from solver.simulator import simulate_rows
 from solver.space import Space, tabulate
 from solver.table import Mask, Table
@@ -191,7 +192,8 @@ def bench_strategies(
     for number in range(PASSES):
         compared = []
         for at, problem in enumerate(problems):
-            compared.append(compare(problem, profile, prover))
+            with naming(problem):
+                compared.append(compare(problem, profile, prover))
             if progress:
                 progress(number * len(problems) + at + 1, PASSES * len(problems))
         passes.append(compared)

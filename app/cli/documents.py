@@ -181,9 +181,9 @@ def write_whole(path: Path, content: bytes) -> None:
         raise _unwritable(path, error) from error
 
 
-def _unwritable(path: Path, error: Exception) -> EnvironmentLacks:
+def _unwritable(path: Path, error: Exception, what: str = "written") -> EnvironmentLacks:
     why = getattr(error, "strerror", None) or error
-    return EnvironmentLacks(f"{path} can't be written: {why}")
+    return EnvironmentLacks(f"{path} can't be {what}: {why}")
 
 
 def check_folder(folder: Path) -> None:
@@ -198,7 +198,7 @@ def check_folder(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=place):
             pass
     except (OSError, ValueError) as error:
-        raise _unwritable(folder, error) from error
+        raise _unwritable(folder, error, "written" if os.path.isdir(folder) else "made") from error
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -209,6 +209,6 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise EnvironmentLacks(f"{folder} can't be made: {error.strerror or error}") from error
+        raise _unwritable(folder, error, "made") from error
     for name, content in files.items():
         write_whole(folder / name, content)

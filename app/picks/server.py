@@ -56,7 +56,7 @@ class ServerRunner:
     def __init__(self, url: str, device: str) -> None:
         self._url = _address(url)
         self._device = device
-        self._key = os.environ.get(KEY_VARIABLE, "").strip()
+        self._key = _own_key()
         self._opener = urllib.request.build_opener(_NoRedirects)
         self.where = self._url
 
@@ -178,6 +178,15 @@ class ServerRunner:
             has = "does not take the key in" if self._key else "wants an API key:"
             return f"{self._url} {has} {KEY_VARIABLE}: {refused.detail}"
         return f"{self._url} answers {refused.status}: {refused.detail}"
+
+
+def _own_key() -> str:
+    """The environment's API key, "" without one. Raises InvalidInput for what no header can hold,
+    which it does not repeat."""
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidInput(KEY_VARIABLE, "must be one line of printable ASCII")
+    return key
 
 
 def _address(url: str) -> str:

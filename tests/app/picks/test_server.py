@@ -237,6 +237,20 @@ def test_a_job_of_another_version_or_cancelled_exits_3(
     assert words in steps_of(body, "small")["numerics"]["words"]
 
 
+@pytest.mark.parametrize("key", ["ww_a\nb", "ww_a\rX-More: 1", "ww_\N{BULLET}", "ww_\x7f"])
+def test_a_key_that_no_header_can_hold_is_told_and_sent_nowhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("WARPWRIGHT_API_KEY", key)
+    path = locked(tmp_path)
+    with stranger({("GET", "/v1/devices"): [DEVICES]}) as (url, asked):
+        code, said = check(capsys, path, "--server", url)
+    assert code == 2
+    assert "WARPWRIGHT_API_KEY: must be one line of printable ASCII" in " ".join(said.split())
+    assert "ww_" not in said
+    assert not asked
+
+
 def test_a_full_queue_is_waited_for_and_the_request_has_one_name(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
