@@ -89,9 +89,7 @@ def test_no_answer_is_more_than_50_ms_late(engine: Engine) -> None:
         question = Question(
             LARGE, objective=objective_from_dict(rng.choice(OBJECTIVES)), time_limit_ms=limit
         )
-        # What else the machine does slows one answer, not the same one three times.
-        tries = (busy_ms(engine, question) - limit for _ in range(3))
-        late.append(next((ms for ms in tries if ms < 50), 50))
+        late.append(busy_ms(engine, question) - limit)
     assert max(late) < 50
 
 
