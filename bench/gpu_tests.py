@@ -4,14 +4,14 @@
 
 Runs pytest over ``tests/gpu`` in a process of its own and records what its JUnit report says of
 each case, with the commit that it was run at. ``--files test_norm.py ...`` runs some of them, and
-keeps what the record at ``--out`` has of the others where it is of the same kernels and device: all
-of them take ten minutes and more.
+keeps what the record at ``--out`` has of the others, which must be of the same kernels, device and
+packages: all of them take ten minutes and more. ``elapsed_s`` is then of all runs; commit, date,
+command and exit code are the last one's.
 Needs pytest and pytest-timeout, neither z3 nor pydantic.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -24,6 +24,9 @@ from xml.etree import ElementTree
 
 from bench.evidence import ROOT, begin, parser_of
 from bench.files import write
+from kernels.files import check_place, read_json
+from solver.device import NOT_PARSED
+from solver.errors import InvalidInput
 
 FOLDER = "tests/gpu"
 SAME = ("source_hash", "copy_hash", "device", "driver", "nvrtc", "packages")
@@ -69,22 +72,41 @@ def counts_of(cases: Sequence[dict[str, Any]]) -> dict[str, int]:
     return {outcome: counts[outcome] for outcome in OUTCOMES}
 
 
-def kept(out: Path, facts: Mapping[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """The record that a run of some files adds to: one of the same kernels, device and packages."""
+def kept(
+    out: Path, facts: Mapping[str, Any], files: Sequence[str]
+) -> tuple[list[dict[str, Any]], float]:
+    """What a run of some files adds to: cases of other files that are still there, and seconds.
+
+    Raises InvalidInput where the record is none, or of other kernels, devices or packages.
+    """
     if not files or not out.exists():
-        return {}
-    record: dict[str, Any] = json.loads(out.read_text("utf-8"))
-    same = all(record.get(name) == facts.get(name) for name in SAME)
-    return record if same else {}
+        return [], 0.0
+    record = read_json(out, "out")
+    try:
+        other = [name for name in SAME if record[name] != facts[name]]
+        cases = [case for case in record["cases"] if _file_of(case) not in files]
+        elapsed_s = float(record["elapsed_s"])
+    except NOT_PARSED as error:
+        raise InvalidInput("out", f"{out} is no record of the GPU tests: {error!r}") from error
+    if other:
+        raise InvalidInput("out", f"{out} has another {', '.join(other)}: name another file")
+    return [case for case in cases if Path(ROOT, FOLDER, _file_of(case)).exists()], elapsed_s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: every case that was not skipped passed, one at least; 1: not; 3: no GPU or no family."""
+    """0: every case that was not skipped passed, one at least; 1: not; 2: wrong usage; 3: no GPU or
+    no family."""
     parser = parser_of("gpu_tests", __doc__)
     parser.add_argument("--files", nargs="+", default=[], help=f"of {FOLDER}; all of them")
     chosen, facts, _ = begin(parser, arguments)
-    before = kept(chosen.out, facts, chosen.files)
-    others = [case for case in before.get("cases", ()) if _file_of(case) not in chosen.files]
+    try:
+        check_place(chosen.out)
+        for name in chosen.files:
+            if not Path(ROOT, FOLDER, name).is_file():
+                raise InvalidInput("files", f"{name} is no file of {FOLDER}")
+        others, before_s = kept(chosen.out, facts, chosen.files)
+    except InvalidInput as error:
+        parser.exit(2, f"error: {error}\n")
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "junit.xml")
@@ -92,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ran = cases_of(report, facts["commit"])
     cases = others + ran
     counts = counts_of(cases)
-    elapsed_s = round(before.get("elapsed_s", 0) + time.monotonic() - started, 1)
+    elapsed_s = round(before_s + time.monotonic() - started, 1)
     beside = {"pytest_exit_code": exit_code, "elapsed_s": elapsed_s, "cases": cases}
     write(chosen.out, facts | counts | beside)
     right = exit_code == 0 and counts_of(ran)["passed"] and not counts["failed"]

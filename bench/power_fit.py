@@ -6,7 +6,7 @@ Rows are those of ``python -m kernels.power``. Least squares on the logarithms o
 measured power and of predicted over measured energy per launch, with a soft loss, by the profile's
 own times: what answers are made of is what is fitted. Rows that ``solver.split`` holds out are
 never fitted; errors of both are reported, and written with ``--report``. The margin that caps leave
-is what all but one in twenty of the fitted rows draw beyond what is predicted. ``--write`` puts the
+is the 95th percentile of what fitted rows draw beyond their prediction. ``--write`` puts the
 constants into the profile, with the power limit that the record names.
 """
 
@@ -37,7 +37,7 @@ from solver.problem import Problem
 from solver.recurrence import end_ticks
 from solver.row_price import framed_rows
 from solver.split import held_out
-from solver.table import PER_MILLE, SLOWDOWN
+from solver.table import PER_MILLE, SLOWDOWN, Works
 from solver.units import JOULES_PER_TICK
 
 STEPS = 40
@@ -45,9 +45,9 @@ DECIDED = 0.1
 """Of what was not known of a constant, the part that rows must tell for it to count as measured."""
 UNDECIDED = "; no row decides it"
 WITHIN = 95
-"""Percent of rows that draw no more than predicted and the margin."""
-LEAST_MARGIN = 0.01
-"""However near rows are: no meter is nearer."""
+"""The percentile of what rows draw beyond their prediction that is the margin."""
+LEAST_MARGIN, MOST_MARGIN = 0.01, 1.0
+"""However near rows are: no meter is nearer. And where energies stay exact (``solver.units``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,26 @@ def _group(problem: Problem, cache: str, rows: list[dict[str, Any]]) -> PowerGro
 
 def predict(group: PowerGroup, device: DeviceProfile) -> tuple[Floats, Floats]:
     """(watts, joules per launch) of a group's rows where they are held. Shape [R] each."""
-    framed = framed_rows(group.problem, device, group.columns, cold=group.cold)
-    works = framed.works
-    time = works.fixed + framed.setup + end_ticks(framed.pipeline) + works.store
+    works, time = _timed(group, device)
     energy = works.energy(slice(None), time)
     watts: Floats = energy / (time * works.power[SLOWDOWN] / PER_MILLE)
     return watts, energy * JOULES_PER_TICK
+
+
+def _timed(group: PowerGroup, device: DeviceProfile) -> tuple[Works, Integers]:
+    """Works of a group's rows, and the ticks that each takes by itself, [R]."""
+    framed = framed_rows(group.problem, device, group.columns, cold=group.cold)
+    works = framed.works
+    return works, works.fixed + framed.setup + end_ticks(framed.pipeline) + works.store
+
+
+def within_cap(groups: Sequence[PowerGroup], device: DeviceProfile) -> float:
+    """The part of rows that draw no more than the least cap that they are within."""
+    within = []
+    for group in groups:
+        works, time = _timed(group, device)
+        within.append(group.power_w <= works.watts(slice(None), time))
+    return float(np.concatenate(within).mean())
 
 
 def log_errors(groups: Sequence[PowerGroup], device: DeviceProfile) -> tuple[Floats, Floats]:
@@ -168,22 +182,26 @@ def fit(
             words = begun.source.removesuffix(UNDECIDED) + UNDECIDED
             table[name] = replace(table[name], provenance=begun.provenance, source=words)
     value = max(rounded(margin(groups, found.device)), LEAST_MARGIN)
+    if value > MOST_MARGIN:
+        words = f"draw {value:.2f} times their prediction beyond it; at most {MOST_MARGIN} can be"
+        raise InvalidInput("results", words)
     table[MARGIN] = replace(table[MARGIN], value=value, provenance="measured", source=source)
     models = {**found.device.models, TABLE: table}
     return replace(found, device=replace(found.device, models=models))
 
 
 def margin(groups: Sequence[PowerGroup], device: DeviceProfile) -> float:
-    """What WITHIN percent of rows draw more than predicted at the most, as a part of that."""
+    """Percentile WITHIN of what rows draw beyond their prediction, as a part of that."""
     power, _ = log_errors(groups, device)
     return float(np.percentile(np.expm1(-power), WITHIN))
 
 
 def report(groups: Sequence[PowerGroup], device: DeviceProfile) -> dict[str, Any]:
     """How far predictions are off: of power and of energy, as fractions of what was measured; and
-    the part of rows whose power is within the margin."""
+    the parts of rows whose power is within the margin, and within what a cap holds of them."""
     if not groups:
-        return {"rows": 0, "power": None, "energy": None, "within_margin": None}
+        none = dict.fromkeys(("power", "energy", "within_margin", "within_cap"))
+        return {"rows": 0, **none}
     found: dict[str, Any] = {"rows": sum(len(group.power_w) for group in groups)}
     for name, errors in zip(("power", "energy"), log_errors(groups, device), strict=True):
         off = np.abs(np.expm1(errors))
@@ -195,6 +213,7 @@ def report(groups: Sequence[PowerGroup], device: DeviceProfile) -> dict[str, Any
         if name == "power":
             most = np.log1p(device.constant(TABLE, MARGIN))
             found["within_margin"] = round(float((-errors <= most).mean()), 4)
+            found["within_cap"] = round(within_cap(groups, device), 4)
     return found
 
 

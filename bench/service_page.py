@@ -83,6 +83,7 @@ def load_part(record: dict[str, Any] | None) -> str:
     if record is None:
         return f"{LOAD_TITLE}\n\n`make bench-service`: not run."
     clients, single_ms = record["clients"], record["uncached_single_p50_ms"]
+    growth = record["memory_growth"]
     lines = [
         f"- A cached `GET /v1/optimize` from {clients['cached']} clients: "
         f"{record['cached_per_s']:,.0f} answers a second, {record['cached_ratio']:.2f} of a bare "
@@ -93,7 +94,7 @@ def load_part(record: dict[str, Any] | None) -> str:
         f"{record['uncached_errors']} errors, p99 {record['uncached_p99_ms']:,.0f} ms, "
         f"{record['uncached_p99_ms'] / single_ms:.0f} times the median of a single client "
         f"({single_ms:.0f} ms); the most memory held after the first minute is "
-        f"{record['memory_growth']:.1%} more than within it.",
+        f"{abs(growth):.1%} {'more' if growth > 0 else 'less'} than within it.",
     ]
     about = f"{record['cores']} cores, {record['date'][:10]}, commit {record['commit'][:12]}"
     return f"{LOAD_TITLE}\n\n`make bench-service`, {about}.\n\n" + "\n".join(lines)

@@ -22,6 +22,7 @@ from solver.device import load_profile
 from solver.engine import Engine
 from solver.problem import Problem
 from solver.question import Question
+from solver.report import naming
 from solver.space import Pricing, build_space, tabulate
 from solver.table import Table
 
@@ -71,7 +72,8 @@ def bench_constraints(
     profile, engine = load_profile(device), Engine()
     engine.warm([device])
     for problem in problems:
-        space = build_space(problem, profile, Pricing(), NONE)
+        with naming(problem):
+            space = build_space(problem, profile, Pricing(), NONE)
         oracle.check_playable(problem, space.legal)
     tally = {"equal_to_brute_force": 0, "minimal_cores": 0, "least_relaxations": 0}
     answers_ms: list[float] = []

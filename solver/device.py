@@ -250,9 +250,12 @@ def why_unfit(profile: DeviceProfile, name: str) -> str | None:
         return "it has other limits or constants, or in other units"
     for model, units in MEASURED_APART.items():
         found = {n: c.unit for n, c in profile.models.get(model, {}).items()}
-        if found and found != units:
+        if model in profile.models and found != units:
             wrong = sorted({n for n, _ in found.items() ^ units.items()})
-            return f"{model} has other constants or units: {', '.join(wrong)}"
+            return (
+                f"{model} has other constants or units: {', '.join(wrong)}; take the table out and "
+                "fit power again (docs/energy.md)"
+            )
     if not isinstance(profile.title, str) or set(profile.must_measure) - set(shipped.must_measure):
         return "its title is no text, or it must have more measured"
     for limit_name, limit in profile.limits.items():

@@ -48,8 +48,8 @@ Atom = tuple[str, str, Any]
 @dataclass(frozen=True, slots=True)
 class RowValues:
     """What every row of a table comes to. Arrays of shape [R]; time and wait in ticks, energy in
-    ticks of 100 pJ, 0 where the table has no columns of power; ``watts`` are what its launches
-    draw at the most when held for seconds, not rounded."""
+    ticks of 100 pJ, 0 where the table has no columns of power; ``watts`` are those of its
+    launches held for seconds, with their margin, not rounded."""
 
     work: Ticks
     kernel: Ticks

@@ -35,8 +35,8 @@ GIVEN = (
     "and that the rows allowed are the legal ones within the constraints",
 )
 GIVEN_POWER = (
-    "power in whole watts, margin included: numpy rounds a row's energy over its held time up and "
-    "takes the driver's limit where that is less"
+    "power in whole watts: numpy rounds a row's energy over its held time, with its margin, up "
+    "and ends the margin at the driver's limit"
 )
 LEMMAS = {
     "ring": "math_end[i+Q] = math_end[i] + Q*g + d: one turn of the ring decides all of them",

@@ -30,8 +30,8 @@ POWER = STATIC, DYNAMIC, SLOWDOWN, CLOCK, HIGH, LIMIT = (
 )
 """Columns of what works do where launches follow one another for seconds: watts for every tick that
 one is predicted to take by itself; energy ticks besides; how long it takes then, in thousandths of
-that; the SM clock that is held; what power may come to, in thousandths of what is predicted; and
-the driver's limit in watts, which it stays within."""
+that; the SM clock that is held; power with its margin, in thousandths of what is predicted; and the
+driver's limit in watts, where the margin ends."""
 PER_MILLE = 1000
 
 MAPPINGS = ("config", "power")
@@ -95,8 +95,8 @@ class Works:
         return self.power[STATIC][work] * time + self.power[DYNAMIC][work]
 
     def watts(self, work: Any, time: Any) -> Any:
-        """What they draw meanwhile at the most, in whole watts, rounded up: margin included, as far
-        as the driver's limit allows."""
+        """Their power meanwhile with its margin, in whole watts, rounded up: not beyond the
+        driver's limit where no more than that is predicted."""
         energy, held = self.energy(work, time), time * self.power[SLOWDOWN][work]
         predicted = -(-energy * PER_MILLE // held)
         with_margin = -(-energy * self.power[HIGH][work] // held)

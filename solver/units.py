@@ -18,7 +18,8 @@ JOULES_PER_TICK = 1e-10
 """Energy inside the solver: an integer count of watts times ticks of time, 100 pJ each."""
 ENERGY_TICKS_PER_MJ = 10_000_000
 ENERGY_MAX = 2**52
-"""Bound on every energy, 450 kJ, so that power is exact in 64 bits too."""
+"""Bound on every energy, 450 kJ, so that power is exact in 64 bits too, with a
+margin of at most as much again (``solver.device.AT_MOST_ONE``)."""
 
 
 def joules_from_ticks(ticks: int) -> float:

@@ -11,7 +11,7 @@ from rich.console import Console
 from app.cli import bench_accuracy, bench_fused, bench_solver
 from app.cli.arguments import add_device, add_json, bounded, device_of
 from app.cli.bench_accuracy import add_results
-from app.cli.documents import check_place, write_json
+from app.cli.documents import check_writable, write_json
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.shapes import SUITE_HELP
 from app.cli.show import show_record
@@ -129,7 +129,7 @@ def protocol(arguments: argparse.Namespace, session: Session) -> int:
 def plan(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright bench plan``."""
     device = device_of(arguments)
-    check_place(arguments.out)
+    check_writable(arguments.out)
     if arguments.regret:
         for name in ("best", "cache"):
             if getattr(arguments, name) is not None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from app import answers
 from app.cli.arguments import add_json
-from app.cli.documents import check_place, read_json, write_json
+from app.cli.documents import check_writable, read_json, write_json
 from app.cli.session import NEGATIVE, OK, Session
 from app.cli.show import show_answer, show_verdict
 from solver.device import check_profiles
@@ -33,7 +33,7 @@ def answer_with_certificate(question: Asked, path: Path, session: Session) -> in
     """Answer, and write the certificate; exits 1, nothing written, where time ran out."""
     if question.proof != "full":
         raise InvalidInput("proof", "must be full: only what was proved is certified")
-    check_place(path)
+    check_writable(path)
     with session.waiting("solving"):
         body, certificate = answers.certify(question)
     if certificate is not None:

@@ -132,7 +132,7 @@ def _read(union: type[Union], values: dict[str, Any]) -> Union:
         raise InvalidInput(*describe(faults[0], union)) from None
 
 
-def check_place(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """See that ``write_whole`` can write there, before there is work to lose.
 
     Raises EnvironmentLacks as it does.

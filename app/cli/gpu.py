@@ -23,7 +23,7 @@ from app.cli.arguments import (
     leave_defaults,
     problem_of,
 )
-from app.cli.documents import check_place, config_of, verification_of, write_whole
+from app.cli.documents import check_writable, config_of, verification_of, write_whole
 from app.cli.memory import memory
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.cli.show import show_record
@@ -102,7 +102,7 @@ def compile_command(arguments: argparse.Namespace, session: Session) -> int:
     device = device_of(arguments)
     problem = problem_of(arguments)
     if arguments.out is not None:
-        check_place(arguments.out)
+        check_writable(arguments.out)
     with session.waiting("compiling"):
         answer = _choose(arguments, problem, device)
         config = Config.from_dict(answer["config"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from app.cli.arguments import add_json, bounded
-from app.cli.documents import check_place, json_text, write_json, write_whole
+from app.cli.documents import check_writable, json_text, write_json, write_whole
 from app.cli.session import ENVIRONMENT, NEGATIVE, OK, Session
 from app.errors import EnvironmentLacks
 from app.problem_documents import from_exception
@@ -108,7 +108,7 @@ def lock(arguments: argparse.Namespace, session: Session) -> int:
             words = f"the old lock can't be read and is made anew: {error}"
             session.say(escape(words))
     if arguments.gpu or arguments.server:  # minutes of measuring: not to be lost
-        check_place(path)
+        check_writable(path)
     with _runner(arguments, picks) as runner:
         asked = Asked(False, None, arguments.jobs or usual_jobs(), time.monotonic())
         with session.progress("solving") as bar:

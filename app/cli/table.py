@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.arguments import add_cache, add_device, add_json, add_wishes, device_of
-from app.cli.documents import check_place, wishes_of, write_json
+from app.cli.documents import check_writable, wishes_of, write_json
 from app.cli.session import OK, Session
 from app.cli.shapes import add_shapes, load_shapes
 from app.cli.show import show_record
@@ -35,7 +35,7 @@ def table(arguments: argparse.Namespace, session: Session) -> int:
     """``warpwright table --shapes FILE.csv --out table.json``."""
     device = device_of(arguments)
     objective, constraints = wishes_of(arguments)
-    check_place(arguments.out)
+    check_writable(arguments.out)
     with session.progress("picking") as bar:
         document = make_table(
             load_shapes(arguments),

@@ -129,8 +129,8 @@ class ConstraintsRequest(TypedDict, total=False):
         CapRequest,
         Field(
             description="watts of the device where launches follow one another for seconds, with "
-            "the margin that its profile has for what predictions are off by (power_high_w); "
-            "where its power was measured"
+            "the margin that its profile has for what predictions are off by (power_high_w), which "
+            "measured ones may still exceed; where its power was measured"
         ),
     ]
     config: ConfigBounds

@@ -36,7 +36,8 @@ class Work:
     and ``clock_mhz``; ``jitter`` is the scale by which loads scatter around ``latency``, in ticks.
     ``power`` is what it does where launches follow one another for seconds, empty where the device
     has no constants: watts for each tick of time, energy ticks besides, the time that is held in
-    thousandths, the clock. The order of fields is the order in which a table is hashed."""
+    thousandths, the clock, power with its margin in thousandths, the driver's limit. The order of
+    fields is the order in which a table is hashed."""
 
     load: int
     jitter: int
@@ -62,8 +63,8 @@ class Work:
         return self.power["power_static"] * time + self.power["power_dynamic"]
 
     def watts(self, time: int) -> int:
-        """What it draws at the most, in whole watts, rounded up: margin included, but not beyond
-        the driver's limit where no more than that is predicted."""
+        """Its power with its margin, in whole watts, rounded up: not beyond the driver's limit
+        where no more than that is predicted."""
         energy, held = self.energy(time), time * self.power["power_slowdown"]
         predicted = -(-energy * PER_MILLE // held)
         with_margin = -(-energy * self.power["power_high"] // held)

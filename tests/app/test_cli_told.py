@@ -13,7 +13,7 @@ import app.cli.settings
 import app.cli.table
 from app import answers, exports
 from app.cli import gpu
-from app.cli.documents import check_folder, check_place, write_folder, write_whole
+from app.cli.documents import check_folder, check_writable, write_folder, write_whole
 from app.cli.main import main
 from app.errors import EnvironmentLacks
 from app.picks import check
@@ -75,11 +75,11 @@ def test_what_is_checked_before_is_what_can_be_written_after(tmp_path: Path) -> 
     places = ("there", "new", "link", "no/new", "there/new", ".", "\0")
     for name in places:
         place = tmp_path / name
-        assert refused(check_place, place) == refused(write_whole, place, b"new"), name
+        assert refused(check_writable, place) == refused(write_whole, place, b"new"), name
     for name in ("a", "a/b/c", "there", "there/d", "."):
         folder = tmp_path / name
         assert refused(check_folder, folder) == refused(write_folder, folder, {"x": b""}), name
-    check_place(Path("/dev/null"))
+    check_writable(Path("/dev/null"))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,7 @@ def test_an_empty_device_is_no_device_and_not_the_hosts(
         ["table", "--shapes", "SHAPES", "--out", "OUT"],
         ["settings", "--shapes", "SHAPES", "--to", "server", "--out", "OUT"],
         ["bench", "solve", "--suite", "SHAPES"],
+        ["bench", "constraints", "--suite", "SHAPES"],
         ["bench", "strategies", "--suite", "SHAPES"],
         ["bench", "memory", "--suite", "SHAPES"],
     ],

@@ -95,23 +95,29 @@ def test_a_run_of_which_pytest_left_no_report_is_not_right(
     assert (code, record["pytest_exit_code"], record["cases"]) == (1, -9, [])
 
 
-def test_some_files_are_added_to_the_record_of_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What ran again counts once; of other kernels nothing is kept, nor by a run of all."""
-    sources = {"source_hash": "a"}
+SOURCES = dict.fromkeys(gpu_tests.SAME, "a")
 
-    def about(commit: str) -> dict[str, str]:
-        return {"profile": "h200", "commit": commit, **sources}
 
-    record_of(monkeypatch, tmp_path, RIGHT)
-    monkeypatch.setattr(evidence, "about", about)
+@pytest.fixture
+def two_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Two files of GPU tests, and where their record goes."""
+    (tmp_path / "test_file.py").write_text(RIGHT, "utf-8")
     (tmp_path / "test_other.py").write_text(RIGHT.replace("test_right", "test_new"), "utf-8")
-    out = tmp_path / "record.json"
+    monkeypatch.setattr(gpu_tests, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(evidence, "about", lambda commit: SOURCES | {"commit": commit} | profile())
+    return tmp_path / "record.json"
+
+
+def profile() -> dict[str, str]:
+    return {"profile": "h200"}
+
+
+def test_some_files_are_added_to_the_record_of_the_others(two_files: Path) -> None:
+    """What ran again counts once, as do files that are gone; a run of all keeps nothing."""
 
     def cases(*arguments: str, commit: str = "abc") -> list[str]:
-        assert gpu_tests.main(["--out", str(out), "--commit", commit, *arguments]) == 0
-        record = json.loads(out.read_text("utf-8"))
+        assert gpu_tests.main(["--out", str(two_files), "--commit", commit, *arguments]) == 0
+        record = json.loads(two_files.read_text("utf-8"))
         names = [case["name"].rpartition("::")[2] for case in record["cases"]]
         assert len(names) == record["passed"]
         return [f"{n} {case['commit']}" for n, case in zip(names, record["cases"], strict=True)]
@@ -119,10 +125,40 @@ def test_some_files_are_added_to_the_record_of_the_others(
     def ran(name: str, commit: str = "abc") -> list[str]:
         return [f"{name}[{n}] {commit}" for n in (1, 2)]
 
-    assert cases("--files", "test_other.py") == ran("test_new")  # by other kernels
+    assert cases("--files", "test_other.py") == ran("test_new")
     assert cases("--files", "test_file.py") == ran("test_new") + ran("test_right")
     again = cases("--files", "test_other.py", commit="abd")
     assert again == ran("test_right") + ran("test_new", "abd")
-    sources["source_hash"] = "b"
-    assert cases("--files", "test_file.py") == ran("test_right")
-    assert cases(commit="abd") == ran("test_right", "abd") + ran("test_new", "abd")
+    (two_files.parent / "test_file.py").unlink()
+    assert cases("--files", "test_other.py") == ran("test_new")
+    assert cases(commit="abd") == ran("test_new", "abd")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps(SOURCES | {"driver": "b", "cases": [], "elapsed_s": 1}), "another driver"),
+        (json.dumps(SOURCES), "no record of the GPU tests"),
+        (json.dumps(SOURCES | {"cases": [{}], "elapsed_s": 1}), "no record of the GPU tests"),
+        ("[]", "no record of the GPU tests"),
+        ("{", "is no JSON"),
+    ],
+)
+def test_a_record_that_can_not_be_added_to_stays_as_it_is(
+    two_files: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_files.write_text(text, "utf-8")
+    with pytest.raises(SystemExit) as left:
+        gpu_tests.main(["--out", str(two_files), "--commit", "a", "--files", "test_file.py"])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
+    assert two_files.read_text("utf-8") == text
+
+
+def test_files_that_are_not_there_are_named(
+    two_files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        gpu_tests.main(["--out", str(two_files), "--commit", "a", "--files", "test_none.py"])
+    assert left.value.code == 2
+    assert "test_none.py is no file of" in capsys.readouterr().err

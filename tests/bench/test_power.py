@@ -208,9 +208,20 @@ def test_the_page_has_the_records_errors_and_what_a_cap_holds() -> None:
     )
     assert f"{power[0]} in the mean and {power[1]} at the 95th percentile" in page
     assert f"energy by {energy[0]} and {energy[1]}" in page
-    margin = load_profile("h200").constant(TABLE, "power_margin")
+    device = load_profile("h200")
+    margin = device.constant(TABLE, "power_margin")
     assert f"`power_margin` more ({margin * 100:.0f} % on the H200)" in page
-    assert f"and {errors['within_margin'] * 100:.0f} % of those that were not" in page
+    both = json.loads((recorded / "power_errors.json").read_text("utf-8"))
+    of = [
+        " and ".join(f"{both[part][name] * 100:.0f} %" for part in ("fitted", "held_out"))
+        for name in ("within_margin", "within_cap")
+    ]
+    assert f"{of[0]} of fitted and held-out rows are within that margin" in page
+    assert f"{of[1]} are within it" in page
+    groups = power_fit.load_record([recorded / "power.json"]).groups
+    limit = device.constant(TABLE, "power_limit_w")
+    over = max(group.power_w.max() for group in groups) / limit - 1
+    assert f"up to {over * 100:.1f} % more" in page
     rows = json.loads((recorded / "power_held.json").read_text("utf-8"))["rows"]
     assert (len(rows), {row["capped"]["verdict"] for row in rows}) == (6, {"holds"})
     left = [1 - row["measured"]["capped"]["power_w"] / row["cap_w"] for row in rows]
@@ -241,3 +252,32 @@ def test_the_margin_is_what_all_but_one_in_twenty_stay_within(result: Path) -> N
     found = power_fit.fit(groups, device, LIMIT_W, "test", steps=3).device
     assert found.constant(TABLE, "power_margin") >= power_fit.LEAST_MARGIN
     assert power_fit.report(groups, found)["within_margin"] >= 0.95
+
+
+def test_what_a_cap_holds_ends_at_the_limit_and_a_margin_beyond_all_is_refused(
+    result: Path,
+) -> None:
+    """Planted: rows at the driver's limit that draw more than it, and rows that draw thrice."""
+    device = powered()
+    groups = power_fit.load_record([result]).groups
+
+    def drawn(factor: float) -> list[power_fit.PowerGroup]:
+        predicted = [power_fit.predict(group, device)[0] for group in groups]
+        return [
+            dataclasses.replace(group, power_w=watts * factor)
+            for group, watts in zip(groups, predicted, strict=True)
+        ]
+
+    margin = device.constant(TABLE, "power_margin")
+    assert power_fit.within_cap(drawn(1.0), device) == 1
+    assert power_fit.within_cap(drawn(1 + 1.1 * margin), device) < 0.01
+    table = dict(device.models[TABLE])
+    table["power_limit_w"] = dataclasses.replace(table["power_limit_w"], value=1.0)
+    limited = dataclasses.replace(device, models={**device.models, TABLE: table})
+    as_predicted = [
+        dataclasses.replace(group, power_w=power_fit.predict(group, limited)[0] * 1.05)
+        for group in groups
+    ]
+    assert power_fit.within_cap(as_predicted, limited) < 0.5
+    with pytest.raises(InvalidInput, match="times their prediction beyond it"):
+        power_fit.fit(drawn(3.0), device, LIMIT_W, "test", steps=0)

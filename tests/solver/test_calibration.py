@@ -354,6 +354,10 @@ def test_constants_of_power_are_whole_or_none(name: str, stored: Path) -> None:
     store_profile(stored, json.dumps(raw))
     with pytest.raises(UnusableProfile, match=f"{POWER} has other constants or units: {name}"):
         load_profile("h200")
+    raw["models"][POWER] = {}
+    store_profile(stored, json.dumps(raw))
+    with pytest.raises(UnusableProfile, match=f"{POWER} has other .*{name}.*; take the table out"):
+        load_profile("h200")
     del raw["models"][POWER]
     store_profile(stored, json.dumps(raw))
     assert POWER not in load_profile("h200").models
